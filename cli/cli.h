@@ -1,0 +1,42 @@
+/* cli: the `xcloud` command, one file a subcommand. What the subcommands share is here. */
+#ifndef XCLOUD_CLI_H
+#define XCLOUD_CLI_H
+
+#include <xcloud/base.h>
+#include <xcloud/node.h>
+#include <xcloud/plan.h>
+#include <xcloud/policy.h>
+
+/* A subcommand gets its own argv (argv[0] is its name) and returns the exit status:
+ * 0 done, 1 the answer is no, 2 usage or input error. It may use getopt_long (optind is reset). */
+struct cli_command {
+    const char *name, *synopsis, *summary;
+    int (*run)(int argc, char **argv);
+};
+
+int cli_snapshot(int argc, char **argv);
+int cli_capture(int argc, char **argv);
+int cli_plan(int argc, char **argv);
+int cli_policy(int argc, char **argv);
+int cli_job(int argc, char **argv);
+
+/* "xcloud: where: message" on stderr; returns 2. */
+int cli_fail(const struct xc_error *error);
+/* "xcloud COMMAND: text" and the synopsis on stderr; returns 2. */
+int cli_usage(const char *command, const char *format, ...) xc_printf(2, 3);
+
+/* The machine that a command is about: NULL or "/" is the live one, else a directory or an archive.
+ * node_name: Slurm's name of it, NULL: SLURMD_NODENAME, else the host's name (live), else the
+ * archive's name without its ending. Both out parameters belong to the caller; root may be NULL. */
+int cli_open_machine(const char *machine, const char *node_name, struct xc_root **root,
+                     struct xc_node **node, struct xc_error *error);
+const char *cli_node_name(const char *machine, const char *given, char *buffer, size_t size);
+/* Rules in force on that machine: file NULL is the live policy (or the built-in rules when there is
+ * none). words may name a profile. source may be NULL. */
+int cli_rules(const char *file, const struct xc_node *node, const char *node_name,
+              const struct xc_job_facts *job, const char *profile, struct xc_rules **out,
+              struct xc_error *error);
+/* Writes a finished text to stdout; 0, or 2 with a message. */
+int cli_print(struct xc_text *text);
+
+#endif

@@ -1,0 +1,120 @@
+/* What subcommands share: the machine that a command is about, the rules on it, and how it fails. */
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+int cli_fail(const struct xc_error *error)
+{
+    char text[sizeof(struct xc_error)];
+    fprintf(stderr, "xcloud: %s\n", xc_error_text(error, text, sizeof text));
+    return 2;
+}
+
+int cli_print(struct xc_text *text)
+{
+    xc_autofree char *string = xc_text_take(text);
+    if (!string || fputs(string, stdout) == EOF || fflush(stdout) == EOF) {
+        fprintf(stderr, "xcloud: cannot write to standard output\n");
+        return 2;
+    }
+    return 0;
+}
+
+static bool live(const char *machine)
+{
+    return !machine || xc_streq(machine, "/");
+}
+
+const char *cli_node_name(const char *machine, const char *given, char *buffer, size_t size)
+{
+    if (given)
+        return given;
+    if (live(machine)) {
+        const char *slurm = getenv("SLURMD_NODENAME");
+        if (slurm && *slurm)
+            return slurm;
+        if (gethostname(buffer, size) < 0)
+            buffer[0] = '\0';
+        buffer[size - 1] = '\0';
+        buffer[strcspn(buffer, ".")] = '\0';
+        return buffer;
+    }
+    const char *slash = strrchr(machine, '/');
+    snprintf(buffer, size, "%s", slash && slash[1] ? slash + 1 : machine);
+    char *tar = strstr(buffer, ".tar");
+    if (tar && tar != buffer)
+        *tar = '\0';
+    return buffer;
+}
+
+int cli_open_machine(const char *machine, const char *node_name, struct xc_root **root,
+                     struct xc_node **node, struct xc_error *error)
+{
+    xc_autoroot struct xc_root *opened = NULL;
+    if (xc_machine_open(live(machine) ? "/" : machine, XC_MACHINE_LIMIT, &opened, error) < 0)
+        return -1;
+    char buffer[256];
+    const char *name = cli_node_name(machine, node_name, buffer, sizeof buffer);
+    struct xc_slurm_node slurm = {0};
+    bool known = xc_slurm_conf_node(opened, live(machine) ? getenv("SLURM_CONF") : NULL, name,
+                                    &slurm, NULL) == 0 &&
+                 slurm.found;
+    struct xc_node_options options = {.slurm = known ? &slurm : NULL};
+    int rc = xc_node_read(opened, &options, node, error);
+    xc_slurm_node_clear(&slurm);
+    if (rc < 0)
+        return -1;
+    if (root) {
+        *root = opened;
+        opened = NULL;
+    }
+    return 0;
+}
+
+static int load(const char *file, struct xc_policy **policy, struct xc_error *error)
+{
+    if (!file) {
+        struct xc_places places = {.prefix = "", .slurm_conf = getenv("SLURM_CONF")};
+        struct xc_policy_source source = {0};
+        int rc = xc_policy_load(&places, policy, &source, error);
+        if (rc == 0 && source.last_good)
+            fprintf(stderr, "xcloud: the last good policy is used: %s\n", source.live_error);
+        xc_policy_source_clear(&source);
+        return rc;
+    }
+    FILE *stream = xc_streq(file, "-") ? stdin : fopen(file, "re");
+    if (!stream)
+        return xc_error_errno(error, file, "cannot open it");
+    size_t length;
+    xc_autofree char *text = xc_read_fd(fileno(stream), file, XC_POLICY_LIMIT, &length, error);
+    if (stream != stdin)
+        fclose(stream);
+    return text ? xc_policy_parse(text, length, file, policy, error) : -1;
+}
+
+int cli_rules(const char *file, const struct xc_node *node, const char *node_name,
+              const struct xc_job_facts *job, const char *profile, struct xc_rules **out,
+              struct xc_error *error)
+{
+    struct xc_policy *policy = NULL;
+    struct xc_error none = {0};
+    if (load(file, &policy, &none) < 0) {
+        if (file || none.code != XC_ENOENT) {
+            if (error)
+                *error = none;
+            return -1;
+        }
+        *out = xc_rules_builtin();
+        return *out ? 0 : xc_error_nomem(error);
+    }
+    struct xc_who who = {
+        .node = node_name,
+        .product = node->product,
+        .vendor = node->vendor,
+        .environment = xc_environment_name(node->environment),
+    };
+    int rc = xc_policy_resolve(policy, &who, job, profile, out, error);
+    xc_policy_free(policy);
+    return rc;
+}
