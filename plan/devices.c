@@ -1,0 +1,472 @@
+/* Which GPUs, memory nodes and NICs go with each task? */
+#include <string.h>
+
+#include "work.h"
+
+/* ---- GPUs ----------------------------------------------------------------------------------------- */
+
+/* Part `index` of `count` things split into `parts` contiguous pieces, the first ones larger. */
+static size_t part_start(size_t count, size_t parts, size_t index)
+{
+    size_t each = count / parts, larger = count % parts;
+    return index * each + (index < larger ? index : larger);
+}
+
+/* The GPU of rank `index` when several ranks share one: contiguous ranks together. */
+static size_t shared_gpu(size_t ngpus, size_t ntasks, size_t index)
+{
+    size_t gpu = 0;
+    while (gpu + 1 < ngpus && part_start(ntasks, ngpus, gpu + 1) <= index)
+        gpu++;
+    return gpu;
+}
+
+/* Rank i goes with the i-th visible GPU: nothing is permuted. */
+static struct xc_gpu_list list_of(const struct xc_request *request, size_t task)
+{
+    if (request->tasks)
+        return request->tasks[task];
+    const struct xc_gpu_list *all = &request->visible;
+    size_t n = request->ntasks;
+    if (all->count == 0)
+        return (struct xc_gpu_list){0};
+    if (n > all->count)
+        return (struct xc_gpu_list){.gpus = all->gpus + shared_gpu(all->count, n, task),
+                                    .count = 1};
+    size_t first = part_start(all->count, n, task);
+    return (struct xc_gpu_list){.gpus = all->gpus + first,
+                                .count = part_start(all->count, n, task + 1) - first};
+}
+
+static int check_list(const struct work *work, const struct xc_gpu_list *list,
+                      struct xc_error *error)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->gpus[i] < 0 || (size_t)list->gpus[i] >= work->node->ngpus)
+            return xc_error_set(error, XC_EINPUT, NULL, "there is no GPU %d: this machine has %zu",
+                                list->gpus[i], work->node->ngpus);
+    return 0;
+}
+
+int share_gpus(struct work *work, struct xc_error *error)
+{
+    const struct xc_request *request = work->request;
+    if (!request->tasks && check_list(work, &request->visible, error) < 0)
+        return -1;
+    work->lists = calloc(request->ntasks, sizeof *work->lists);
+    if (!work->lists)
+        return xc_error_nomem(error);
+    for (size_t i = 0; i < request->ntasks; i++) {
+        struct xc_gpu_list list = list_of(request, i);
+        if (check_list(work, &list, error) < 0)
+            return -1;
+        work->lists[i] = list;
+        struct xc_plan_task *task = &work->plan->tasks[i];
+        if (list.count == 0)
+            continue;
+        task->gpus = malloc(list.count * sizeof *task->gpus);
+        if (!task->gpus)
+            return xc_error_nomem(error);
+        memcpy(task->gpus, list.gpus, list.count * sizeof *task->gpus);
+        task->ngpus = list.count;
+    }
+    return 0;
+}
+
+/* ---- memory --------------------------------------------------------------------------------------- */
+
+/* The nodes of the task's cores. Nodes without CPUs (GPU or CXL memory) cannot get in: no core is on
+ * one. */
+void share_memory(const struct work *work, struct xc_plan_task *task)
+{
+    task->mem_mode = work->memory;
+    if (work->memory == XC_MEMORY_NONE)
+        return;
+    for (size_t i = 0; i < work->node->ncpus; i++) {
+        const struct xc_cpu *cpu = &work->node->cpus[i];
+        if (cpu->numa != XC_NONE && xc_set_has(&task->cpus, (size_t)cpu->os) &&
+            xc_node_numa_index(work->node, cpu->numa) >= 0)
+            xc_set_add(&task->mems, (size_t)cpu->numa);
+    }
+    if (work->request->mems)
+        xc_set_and(&task->mems, work->request->mems);
+    if (xc_set_empty(&task->mems))
+        task->mem_mode = XC_MEMORY_NONE;
+}
+
+/* ---- NICs: which are the rails -------------------------------------------------------------------- */
+
+static bool pci_matches(const char *pattern, const struct xc_pci *pci)
+{
+    char id[16];
+    snprintf(id, sizeof id, "%04x:%04x", pci->vendor, pci->device);
+    return xc_glob(pattern, id);
+}
+
+static bool in_names(char *const *patterns, const char *name)
+{
+    for (; *name && *patterns; patterns++)
+        if (xc_glob(*patterns, name))
+            return true;
+    return false;
+}
+
+static const struct xc_pci *pci_of(const struct xc_node *node, int index)
+{
+    return index >= 0 && (size_t)index < node->npci ? &node->pci[index] : NULL;
+}
+
+static bool excluded(const struct xc_node *node, const struct xc_nic *nic, char *const *patterns)
+{
+    const struct xc_pci *pci = pci_of(node, nic->pci);
+    char bdf[XC_BDF_TEXT] = "";
+    if (pci)
+        xc_bdf_text(&pci->bdf, bdf);
+    return in_names(patterns, nic->rdma) || in_names(patterns, nic->netdev) ||
+           in_names(patterns, bdf);
+}
+
+static bool has_selector(const struct xc_rules *rules)
+{
+    return rules->nics.pci || rules->nics.names || rules->nics.not_ ||
+           rules->nics.link != XC_LINK_ANY;
+}
+
+/* Whether every selector that is given matches. Only RDMA ports are rails. */
+static bool is_rail(const struct work *work, const struct xc_nic *nic)
+{
+    const struct xc_rules *rules = work->rules;
+    if (!nic->rdma[0])
+        return false;
+    if (rules->nics.pci) {
+        const struct xc_pci *pci = pci_of(work->node, nic->pci);
+        bool found = false;
+        for (char **p = rules->nics.pci; pci && *p && !found; p++)
+            found = pci_matches(*p, pci);
+        if (!found)
+            return false;
+    }
+    if (rules->nics.names && !in_names(rules->nics.names, nic->rdma))
+        return false;
+    if (rules->nics.not_ && excluded(work->node, nic, rules->nics.not_))
+        return false;
+    if (rules->nics.link == XC_LINK_INFINIBAND && nic->link != XC_NIC_INFINIBAND)
+        return false;
+    return rules->nics.link != XC_LINK_ETHERNET || nic->link == XC_NIC_ETHERNET;
+}
+
+static const char *state_name(uint32_t state)
+{
+    static const char *const names[] = {"in an unknown state", "DOWN", "INIT", "ARMED", "ACTIVE"};
+    return names[state < XC_COUNT(names) ? state : 0];
+}
+
+static int find_rails(struct work *work)
+{
+    const struct xc_node *node = work->node;
+    bool asked = has_selector(work->rules);
+    size_t matched = 0;
+    work->rails = calloc(node->nnics + 1, sizeof *work->rails);
+    if (!work->rails)
+        return -1;
+    for (size_t i = 0; i < node->nnics; i++) {
+        const struct xc_nic *nic = &node->nics[i];
+        if (!is_rail(work, nic))
+            continue;
+        matched++;
+        if (nic->state == XC_PORT_ACTIVE)
+            work->rails[work->nrails++] = (int)i;
+        else
+            add_note(work, asked ? XC_NOTE_WARN : XC_NOTE_HINT, XC_NONE, "%s is %s: left out%s",
+                     nic->rdma, state_name(nic->state),
+                     asked ? "" : "; `nics: compute:` in the policy says which NICs are the rails");
+    }
+    if (asked && matched == 0)
+        add_note(work, XC_NOTE_WARN, XC_NONE,
+                 "`nics: compute:` matches none of this machine's %zu NICs", node->nnics);
+    return 0;
+}
+
+/* ---- NICs: the nearest, each to one rank while there are enough ------------------------------------ */
+
+struct match {
+    const struct work *work;
+    size_t nplaces;      /* a place takes one NIC; a slot has one or more */
+    size_t *slot;        /* by place */
+    size_t *taken;       /* by place: rail, or FREE */
+    unsigned *load;      /* by rail */
+    unsigned char *near; /* nslots x nrails: the rail is among the slot's nearest */
+    unsigned char *seen; /* by rail: this search has been there */
+    size_t *home;        /* by slot: the rail that it would have on a full machine */
+};
+
+#define FREE SIZE_MAX
+
+static enum xc_path gpu_path(const struct xc_node *node, int gpu, int nic)
+{
+    int a = node->gpus[gpu].pci, b = node->nics[nic].pci;
+    return a < 0 || b < 0 ? XC_PATH_SYS : xc_node_path(node, a, b);
+}
+
+/* A rank without a GPU is near the NICs of the nodes that its cores are on. */
+static enum xc_path cpu_path(const struct work *work, const struct xc_plan_task *task, int nic)
+{
+    int numa = work->node->nics[nic].numa;
+    for (size_t i = 0; numa != XC_NONE && i < work->node->ncpus; i++) {
+        const struct xc_cpu *cpu = &work->node->cpus[i];
+        if (cpu->numa == numa && xc_set_has(&task->cpus, (size_t)cpu->os))
+            return XC_PATH_NODE;
+    }
+    return XC_PATH_SYS;
+}
+
+static enum xc_path slot_path(const struct work *work, size_t task, const struct slot *slot,
+                              size_t rail)
+{
+    int nic = work->rails[rail];
+    return slot->gpu == XC_NONE ? cpu_path(work, &work->plan->tasks[task], nic)
+                                : gpu_path(work->node, slot->gpu, nic);
+}
+
+/* How many of the machine's GPUs have this rail among their nearest; that many want a share of it,
+ * whether this step has them or not, so that the answer is the same in every job. */
+static void count_rivals(const struct work *work, unsigned *rivals)
+{
+    const struct xc_node *node = work->node;
+    for (size_t gpu = 0; gpu < node->ngpus; gpu++) {
+        enum xc_path best = XC_PATH_SYS;
+        for (size_t pass = 0; pass < 2; pass++) {
+            for (size_t r = 0; r < work->nrails; r++) {
+                enum xc_path path = gpu_path(node, (int)gpu, work->rails[r]);
+                if (pass == 0 && path < best)
+                    best = path;
+                rivals[r] += pass == 1 && path == best;
+            }
+        }
+    }
+}
+
+/* The slot's nearest rails; returns how many NICs it should have. */
+static size_t fill_near(struct match *match, size_t index, size_t task, const unsigned *rivals,
+                        size_t nslots)
+{
+    const struct work *work = match->work;
+    const struct slot *slot = &work->slots[index];
+    unsigned char *near = &match->near[index * work->nrails];
+    enum xc_path best = XC_PATH_SYS;
+    for (size_t r = 0; r < work->nrails; r++) {
+        near[r] = (unsigned char)slot_path(work, task, slot, r);
+        if (near[r] < (unsigned char)best)
+            best = near[r];
+    }
+    size_t count = 0, wanted_by = slot->gpu == XC_NONE ? nslots : 1;
+    for (size_t r = 0; r < work->nrails; r++) {
+        near[r] = near[r] == (unsigned char)best;
+        count += near[r];
+        if (near[r] && slot->gpu != XC_NONE && rivals[r] > wanted_by)
+            wanted_by = rivals[r];
+    }
+    size_t sharers = 0; /* ranks on the same GPU */
+    for (size_t i = 0; i < nslots; i++)
+        sharers += slot->gpu != XC_NONE && work->slots[i].gpu == slot->gpu;
+    size_t want = count / wanted_by / (sharers ? sharers : 1);
+    return want ? want : 1;
+}
+
+/* On a full machine GPU i of n would get rail i * rails / n: with equal ways a job on half of the
+ * GPUs takes that half of the rails. */
+static size_t home_rail(const struct work *work, size_t index, size_t nslots)
+{
+    const struct slot *slot = &work->slots[index];
+    if (slot->gpu == XC_NONE)
+        return index * work->nrails / nslots;
+    return (size_t)slot->gpu * work->nrails / work->node->ngpus;
+}
+
+static bool slot_has(const struct match *match, size_t place, size_t rail)
+{
+    for (size_t p = 0; p < match->nplaces; p++)
+        if (match->slot[p] == match->slot[place] && match->taken[p] == rail)
+            return true;
+    return false;
+}
+
+/* The nearest rail to the slot's home that the search has not seen; FREE: none. */
+static size_t next_choice(const struct match *match, size_t place)
+{
+    size_t slot = match->slot[place], nrails = match->work->nrails, best = FREE, best_apart = 0;
+    for (size_t r = 0; r < nrails; r++) {
+        if (!match->near[slot * nrails + r] || match->seen[r] || slot_has(match, place, r))
+            continue;
+        size_t home = match->home[slot], apart = r >= home ? 2 * (r - home) : 2 * (home - r) + 1;
+        if (best == FREE || apart < best_apart) {
+            best = r;
+            best_apart = apart;
+        }
+    }
+    return best;
+}
+
+/* An augmenting path: takes a rail with room under `limit`, or one whose holder finds another. */
+static bool find_rail(struct match *match, size_t place, unsigned limit)
+{
+    for (;;) {
+        size_t rail = next_choice(match, place);
+        if (rail == FREE)
+            return false;
+        match->seen[rail] = 1;
+        if (match->load[rail] < limit) {
+            match->taken[place] = rail;
+            match->load[rail]++;
+            return true;
+        }
+        for (size_t p = 0; p < match->nplaces; p++) {
+            if (match->taken[p] != rail || match->slot[p] == match->slot[place])
+                continue;
+            match->load[rail]--;
+            if (find_rail(match, p, limit)) {
+                match->taken[place] = rail;
+                match->load[rail]++;
+                return true;
+            }
+            match->load[rail]++;
+        }
+    }
+}
+
+static void match_all(struct match *match)
+{
+    for (size_t place = 0; place < match->nplaces; place++) {
+        for (unsigned limit = 1; limit <= match->nplaces; limit++) {
+            memset(match->seen, 0, match->work->nrails);
+            if (find_rail(match, place, limit))
+                break;
+        }
+    }
+}
+
+static int make_slots(struct work *work)
+{
+    size_t ntasks = work->request->ntasks, count = 0;
+    for (size_t i = 0; i < ntasks; i++)
+        count += work->lists[i].count ? work->lists[i].count : 1;
+    work->slots = calloc(count, sizeof *work->slots);
+    work->first_slot = calloc(ntasks + 1, sizeof *work->first_slot);
+    if (!work->slots || !work->first_slot)
+        return -1;
+    size_t at = 0;
+    for (size_t i = 0; i < ntasks; i++) {
+        const struct xc_gpu_list *list = &work->lists[i];
+        work->first_slot[i] = at;
+        if (list->count == 0)
+            work->slots[at++].gpu = XC_NONE;
+        for (size_t k = 0; k < list->count; k++)
+            work->slots[at++].gpu = list->gpus[k];
+    }
+    work->first_slot[ntasks] = at;
+    return 0;
+}
+
+static int make_places(struct match *match, const unsigned *rivals)
+{
+    struct work *work = (struct work *)match->work;
+    size_t ntasks = work->request->ntasks, nslots = work->first_slot[ntasks];
+    size_t largest = nslots * (work->nrails + 1);
+    match->slot = calloc(largest, sizeof *match->slot);
+    match->taken = calloc(largest, sizeof *match->taken);
+    match->load = calloc(work->nrails, sizeof *match->load);
+    match->near = calloc(nslots, work->nrails);
+    match->seen = calloc(work->nrails, 1);
+    match->home = calloc(nslots, sizeof *match->home);
+    if (!match->slot || !match->taken || !match->load || !match->near || !match->seen ||
+        !match->home)
+        return -1;
+    for (size_t t = 0; t < ntasks; t++) {
+        for (size_t s = work->first_slot[t]; s < work->first_slot[t + 1]; s++) {
+            size_t want = fill_near(match, s, t, rivals, nslots);
+            match->home[s] = home_rail(work, s, nslots);
+            for (size_t i = 0; i < want; i++) {
+                match->slot[match->nplaces] = s;
+                match->taken[match->nplaces++] = FREE;
+            }
+        }
+    }
+    return 0;
+}
+
+static void match_free(struct match *match)
+{
+    free(match->slot);
+    free(match->taken);
+    free(match->load);
+    free(match->near);
+    free(match->seen);
+    free(match->home);
+}
+
+/* Adds a NIC to a list in rail order; the nearest path counts when it is there already. */
+static int insert_nic(struct xc_plan_nic **nics, size_t *count, struct xc_plan_nic nic)
+{
+    size_t at = 0;
+    while (at < *count && (*nics)[at].nic < nic.nic)
+        at++;
+    if (at < *count && (*nics)[at].nic == nic.nic) {
+        if (nic.path < (*nics)[at].path)
+            (*nics)[at].path = nic.path;
+        return 0;
+    }
+    struct xc_plan_nic *larger = realloc(*nics, (*count + 1) * sizeof *larger);
+    if (!larger)
+        return -1;
+    memmove(larger + at + 1, larger + at, (*count - at) * sizeof *larger);
+    larger[at] = nic;
+    *nics = larger;
+    (*count)++;
+    return 0;
+}
+
+static size_t task_of(const struct work *work, size_t slot)
+{
+    size_t task = 0;
+    while (work->first_slot[task + 1] <= slot)
+        task++;
+    return task;
+}
+
+static int place_nics(struct work *work, const struct match *match)
+{
+    for (size_t p = 0; p < match->nplaces; p++) {
+        if (match->taken[p] == FREE)
+            continue;
+        struct slot *slot = &work->slots[match->slot[p]];
+        size_t index = task_of(work, match->slot[p]);
+        struct xc_plan_task *task = &work->plan->tasks[index];
+        struct xc_plan_nic nic = {.nic = work->rails[match->taken[p]],
+                                  .path = slot_path(work, index, slot, match->taken[p])};
+        if (insert_nic(&slot->nics, &slot->nnics, nic) < 0 ||
+            insert_nic(&task->nics, &task->nnics, nic) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int share_nics(struct work *work, struct xc_error *error)
+{
+    if (find_rails(work) < 0 || make_slots(work) < 0)
+        return xc_error_nomem(error);
+    if (work->nrails == 0)
+        return 0;
+    struct match match = {.work = work};
+    xc_autofree unsigned *rivals = calloc(work->nrails, sizeof *rivals);
+    int rc = rivals ? 0 : -1;
+    if (rc == 0) {
+        count_rivals(work, rivals);
+        rc = make_places(&match, rivals);
+    }
+    if (rc == 0) {
+        match_all(&match);
+        rc = place_nics(work, &match);
+    }
+    match_free(&match);
+    return rc == 0 ? 0 : xc_error_nomem(error);
+}

@@ -1,0 +1,441 @@
+/* Who goes where? Puts a plan together: housekeeping, GPUs, cores, memory, NICs, environment, and
+ * says why. Pure: nothing here asks the system. */
+#include <string.h>
+
+#include "work.h"
+
+/* ---- housekeeping and training ------------------------------------------------------------------- */
+
+static int listed_housekeeping(const struct xc_node *node, const struct xc_rules *rules,
+                               struct xc_set *out, struct xc_error *error)
+{
+    xc_autoset struct xc_set online = XC_SET_EMPTY;
+    xc_node_online(node, &online);
+    if (xc_cpulist_resolve(&rules->cpus.housekeeping_list, &online, out, "cpus.housekeeping",
+                           error) < 0)
+        return -1;
+    return online.failed ? xc_error_nomem(error) : 0;
+}
+
+int xc_plan_housekeeping(const struct xc_node *node, const struct xc_rules *rules,
+                         struct xc_set *out, char **note, struct xc_error *error)
+{
+    xc_set_clear(out);
+    if (note)
+        *note = NULL;
+    if (rules->cpus.housekeeping == XC_HK_NONE)
+        return 0;
+    if (rules->cpus.housekeeping == XC_HK_LIST) {
+        if (listed_housekeeping(node, rules, out, error) < 0)
+            return -1;
+    } else {
+        xc_node_flagged(node, XC_CPU_SLURM_SPEC, out);
+        if (xc_set_empty(out) && note) {
+            *note =
+                strdup("no CPUs are kept free: slurm.conf reserves none on this node "
+                       "(CpuSpecList, CoreSpecCount), and `cpus: housekeeping:` asks for those");
+            if (!*note)
+                return xc_error_nomem(error);
+        }
+    }
+    if (rules->cpus.whole_cores)
+        xc_node_whole_cores(node, out);
+    xc_autoset struct xc_set online = XC_SET_EMPTY;
+    xc_node_online(node, &online);
+    xc_set_and(out, &online);
+    return out->failed ? xc_error_nomem(error) : 0;
+}
+
+static int find_housekeeping(struct work *work, struct xc_error *error)
+{
+    char *note;
+    if (xc_plan_housekeeping(work->node, work->rules, &work->plan->housekeeping, &note, error) < 0)
+        return -1;
+    if (note)
+        add_note(work, XC_NOTE_HINT, XC_NONE, "%s", note);
+    free(note);
+    return 0;
+}
+
+/* The request's CPUs that are online. */
+static int find_allowed(const struct work *work, struct xc_set *out, struct xc_error *error)
+{
+    xc_node_online(work->node, out);
+    if (work->request->cpus)
+        xc_set_and(out, work->request->cpus);
+    if (out->failed)
+        return xc_error_nomem(error);
+    if (xc_set_empty(out))
+        return xc_error_set(error, XC_EINPUT, NULL,
+                            "none of the CPUs asked for is online on this machine");
+    return 0;
+}
+
+/* Housekeeping is taken out, unless too little would be left; that is said with numbers. */
+static int find_training(struct work *work, struct xc_error *error)
+{
+    struct xc_plan *plan = work->plan;
+    xc_autoset struct xc_set allowed = XC_SET_EMPTY;
+    if (find_allowed(work, &allowed, error) < 0)
+        return -1;
+    xc_set_copy(&plan->training, &allowed);
+    xc_set_andnot(&plan->training, &plan->housekeeping);
+    size_t taken = xc_set_common(&allowed, &plan->housekeeping);
+    unsigned left = count_cores(work->node, &plan->training);
+    size_t need = (size_t)work->rules->bind.min_share * plan->ntasks;
+    if (taken > 0 && (left == 0 || left < need)) {
+        xc_set_copy(&plan->training, &allowed);
+        add_note(work, XC_NOTE_WARN, XC_NONE,
+                 "housekeeping CPUs are not taken out: %u of %u cores would be left, and %u task%s "
+                 "need%s %zu (min_share %u)",
+                 left, count_cores(work->node, &allowed), plan->ntasks,
+                 plan->ntasks == 1 ? "" : "s", plan->ntasks == 1 ? "s" : "",
+                 need ? need : (size_t)plan->ntasks, work->rules->bind.min_share);
+    }
+    plan->narrowed =
+        !xc_set_equal(&plan->training, work->request->cpus ? work->request->cpus : &allowed);
+    return plan->training.failed ? xc_error_nomem(error) : 0;
+}
+
+/* ---- notes and reasons ------------------------------------------------------------------------------ */
+
+void add_note(struct work *work, enum xc_note_kind kind, int task, const char *format, ...)
+{
+    struct xc_text text = XC_TEXT_INIT;
+    va_list args;
+    va_start(args, format);
+    xc_text_addv(&text, format, args);
+    va_end(args);
+    struct xc_plan *plan = work->plan;
+    char *line = xc_text_take(&text);
+    struct xc_note *notes = realloc(plan->notes, (plan->nnotes + 1) * sizeof *notes);
+    if (notes)
+        plan->notes = notes;
+    if (!line || !notes) {
+        free(line);
+        work->failed = true;
+        return;
+    }
+    notes[plan->nnotes++] = (struct xc_note){.kind = kind, .task = task, .text = line};
+}
+
+void add_why(struct work *work, struct xc_plan_task *task, const char *format, ...)
+{
+    struct xc_text text = XC_TEXT_INIT;
+    va_list args;
+    va_start(args, format);
+    xc_text_addv(&text, format, args);
+    va_end(args);
+    char *line = xc_text_take(&text);
+    size_t count = 0;
+    while (task->why && task->why[count])
+        count++;
+    char **why = realloc(task->why, (count + 2) * sizeof *why);
+    if (why)
+        task->why = why;
+    if (!line || !why) {
+        free(line);
+        work->failed = true;
+        return;
+    }
+    why[count] = line;
+    why[count + 1] = NULL;
+}
+
+static void why_gpus(struct work *work, struct xc_plan_task *task)
+{
+    for (size_t i = 0; i < task->ngpus; i++) {
+        const struct xc_gpu *gpu = &work->node->gpus[task->gpus[i]];
+        char bdf[XC_BDF_TEXT] = "?";
+        if (gpu->pci >= 0)
+            xc_bdf_text(&work->node->pci[gpu->pci].bdf, bdf);
+        if (gpu->numa == XC_NONE)
+            add_why(work, task, "GPU %d %s: its NUMA node is unknown", task->gpus[i], bdf);
+        else
+            add_why(work, task, "GPU %d %s is on NUMA %d", task->gpus[i], bdf, gpu->numa);
+    }
+    if (task->ngpus == 0)
+        add_why(work, task, "no GPU: ranks are spread along the NUMA nodes");
+}
+
+/* "12 of 80 training cores, 8 on NUMA 3, 4 on NUMA 2", nearest memory first would need a sort that
+ * nobody reads: ascending. */
+static void why_cores(struct work *work, struct xc_plan_task *task, unsigned training)
+{
+    struct xc_text text = XC_TEXT_INIT;
+    xc_text_addf(&text, "%u of %u training core%s", task->cores, training,
+                 training == 1 ? "" : "s");
+    xc_autoset struct xc_set here = XC_SET_EMPTY;
+    for (size_t i = 0; i < work->node->nnumas; i++) {
+        xc_node_numa_cpus(work->node, work->node->numas[i].os, &here);
+        xc_set_and(&here, &task->cpus);
+        if (!xc_set_empty(&here))
+            xc_text_addf(&text, ", %u on NUMA %d", count_cores(work->node, &here),
+                         work->node->numas[i].os);
+    }
+    if (work->smt == XC_SMT_FIRST)
+        xc_text_add(&text, ", first threads only");
+    if (!xc_set_empty(&task->priority))
+        xc_text_addf(&text, ", %u of them priority cores",
+                     count_cores(work->node, &task->priority));
+    xc_autofree char *line = xc_text_take(&text);
+    add_why(work, task, "%s", line ? line : "");
+    work->failed |= !line || here.failed;
+}
+
+static const char *path_words(enum xc_path path)
+{
+    static const char *const words[] = {"one switch away at most", "several switches away",
+                                        "through the host bridge",
+                                        "through another host bridge of the NUMA node",
+                                        "on another NUMA node, or its place is unknown"};
+    return words[path];
+}
+
+static void why_nics(struct work *work, struct xc_plan_task *task)
+{
+    for (size_t i = 0; i < task->nnics; i++) {
+        const struct xc_nic *nic = &work->node->nics[task->nics[i].nic];
+        const char *words = task->ngpus == 0 && task->nics[i].path == XC_PATH_NODE
+                                ? "on a NUMA node of its cores"
+                                : path_words(task->nics[i].path);
+        add_why(work, task, "%s %s (%s)", nic->rdma, words, xc_path_name(task->nics[i].path));
+    }
+}
+
+static void explain(struct work *work)
+{
+    unsigned training = count_cores(work->node, &work->plan->training);
+    for (size_t i = 0; i < work->plan->ntasks; i++) {
+        struct xc_plan_task *task = &work->plan->tasks[i];
+        why_gpus(work, task);
+        why_cores(work, task, training);
+        why_nics(work, task);
+        if (task->mem_mode == XC_MEMORY_NONE && work->memory != XC_MEMORY_NONE)
+            add_why(work, task,
+                    task->ngpus > 1
+                        ? "memory is left alone: one task has all GPUs, its workers are "
+                          "bound by xcloud-exec"
+                        : "memory is left alone: no NUMA node of its cores is allowed");
+    }
+}
+
+/* ---- notes that mend --------------------------------------------------------------------------------- */
+
+/* One core of many: no -c, no --exclusive; the commonest mistake. */
+static void note_one_core(struct work *work)
+{
+    const struct xc_plan *plan = work->plan;
+    unsigned training = count_cores(work->node, &plan->training), online = 0, free_cores;
+    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+    xc_node_online(work->node, &cpus);
+    online = count_cores(work->node, &cpus);
+    xc_set_andnot(&cpus, &plan->housekeeping);
+    free_cores = count_cores(work->node, &cpus);
+    work->failed |= cpus.failed;
+    unsigned job = work->request->job_cores ? training + work->request->job_cores : 0;
+    unsigned could = (job ? job : free_cores) / plan->ntasks;
+    if (training / plan->ntasks > 1 || could < 2)
+        return;
+    const char *who = plan->ntasks == 1 ? "the task has" : "each rank has";
+    size_t threads = free_cores ? xc_set_count(&cpus) / free_cores : 1;
+    struct xc_text amount = XC_TEXT_INIT;
+    if (training < plan->ntasks)
+        xc_text_addf(&amount, "%u tasks share %u core%s", plan->ntasks, training,
+                     training == 1 ? "" : "s");
+    else
+        xc_text_addf(&amount, "%s only 1", who);
+    xc_autofree char *start = xc_text_take(&amount);
+    if (!start)
+        work->failed = true;
+    else if (job)
+        add_note(work, XC_NOTE_HINT, XC_NONE,
+                 "%s of the job's %u cores on this node: srun -c %zu gives each rank %u", start,
+                 job, could * threads, could);
+    else
+        add_note(work, XC_NOTE_HINT, XC_NONE,
+                 "%s of %u cores: srun --exclusive, or -c %zu, gives each rank %u", start, online,
+                 could * threads, could);
+}
+
+static void note_isolated(struct work *work)
+{
+    const struct xc_request *request = work->request;
+    if (!request->tasks || request->ntasks < 2)
+        return;
+    for (size_t i = 0; i < request->ntasks; i++) {
+        if (request->tasks[i].count != 1)
+            return;
+        for (size_t j = 0; j < i; j++)
+            if (request->tasks[j].gpus[0] == request->tasks[i].gpus[0])
+                return;
+    }
+    add_note(work, XC_NOTE_HINT, XC_NONE,
+             "each rank sees one GPU alone: NVLink between them cannot be used. --gres=gpu:%u "
+             "without --gpus-per-task or --gpu-bind, or --gres-flags=allow-task-sharing, mends it",
+             request->ntasks);
+}
+
+static void note_remote(struct work *work, int rank, int index)
+{
+    const struct xc_gpu *gpu = &work->node->gpus[index];
+    xc_autoset struct xc_set here = XC_SET_EMPTY;
+    if (gpu->numa == XC_NONE)
+        return;
+    xc_node_numa_cpus(work->node, gpu->numa, &here);
+    bool near = xc_set_intersects(&here, &work->plan->training);
+    work->failed |= here.failed;
+    if (near)
+        return;
+    xc_autofree char *cpus = xc_set_format(&work->plan->tasks[rank].cpus);
+    add_note(work, XC_NOTE_WARN, rank,
+             "GPU %d is remote: no CPU of its NUMA node %d may be used; rank %d runs on %s", index,
+             gpu->numa, rank, cpus ? cpus : "?");
+}
+
+static void note_remotes(struct work *work)
+{
+    for (size_t i = 0; i < work->plan->ntasks; i++) {
+        const struct xc_plan_task *task = &work->plan->tasks[i];
+        for (size_t k = 0; k < task->ngpus; k++) {
+            bool before = false; /* ranks that share a GPU: once */
+            for (size_t j = 0; j < i && !before; j++)
+                for (size_t l = 0; l < work->plan->tasks[j].ngpus; l++)
+                    before |= work->plan->tasks[j].gpus[l] == task->gpus[k];
+            if (!before)
+                note_remote(work, (int)i, task->gpus[k]);
+        }
+    }
+}
+
+/* ---- putting it together ------------------------------------------------------------------------------ */
+
+static void choose(struct work *work)
+{
+    const struct xc_words *words = work->request->words;
+    const struct xc_rules *rules = work->rules;
+    work->gpus = words && words->gpus != XC_GPUS_UNSET ? words->gpus : rules->bind.gpus;
+    work->smt = words && words->smt != XC_SMT_UNSET ? words->smt : rules->bind.smt;
+    work->memory = words && words->memory != XC_MEMORY_UNSET ? words->memory : rules->bind.memory;
+    if (work->memory == XC_MEMORY_UNSET)
+        work->memory = XC_MEMORY_PREFERRED;
+}
+
+static int check_request(const struct xc_request *request, struct xc_error *error)
+{
+    if (!request->node || !request->rules)
+        return xc_error_set(error, XC_EINPUT, NULL, "a plan needs a machine and rules");
+    if (request->ntasks < 1)
+        return xc_error_set(error, XC_EINPUT, NULL, "a plan needs at least one task");
+    if (request->node->ncpus == 0)
+        return xc_error_set(error, XC_EINPUT, NULL, "this machine's description has no CPUs");
+    return 0;
+}
+
+static void find_unused(struct work *work)
+{
+    struct xc_plan *plan = work->plan;
+    xc_set_copy(&plan->unused, &plan->training);
+    for (size_t i = 0; i < plan->ntasks; i++)
+        xc_set_andnot(&plan->unused, &plan->tasks[i].cpus);
+}
+
+/* A program that drives all GPUs alone starts its workers itself: nothing is narrowed for it. */
+static void share_memories(struct work *work)
+{
+    struct xc_plan *plan = work->plan;
+    for (size_t i = 0; i < plan->ntasks; i++) {
+        struct xc_plan_task *task = &plan->tasks[i];
+        if (plan->ntasks == 1 && task->ngpus > 1)
+            task->mem_mode = XC_MEMORY_NONE;
+        else
+            share_memory(work, task);
+        work->failed |= task->mems.failed;
+    }
+}
+
+static int fill(struct work *work, struct xc_error *error)
+{
+    struct xc_plan *plan = work->plan;
+    if (find_housekeeping(work, error) < 0 || find_training(work, error) < 0 ||
+        share_gpus(work, error) < 0)
+        return -1;
+    /* the list of priority CPUs may be wrong: ask while an error can be told */
+    xc_autoset struct xc_set priority = XC_SET_EMPTY;
+    if (priority_cpus(work, &priority, error) < 0)
+        return -1;
+    if (share_cores(work, &plan->training, work->lists, plan->ntasks, plan->tasks) < 0)
+        return xc_error_nomem(error);
+    share_memories(work);
+    if (share_nics(work, error) < 0 || make_environment(work, error) < 0)
+        return -1;
+    note_remotes(work);
+    note_one_core(work);
+    note_isolated(work);
+    find_unused(work);
+    explain(work);
+    return work->failed || plan->unused.failed ? xc_error_nomem(error) : 0;
+}
+
+static void work_free(struct work *work)
+{
+    size_t nslots = work->first_slot ? work->first_slot[work->request->ntasks] : 0;
+    for (size_t i = 0; i < nslots; i++)
+        free(work->slots[i].nics);
+    free(work->slots);
+    free(work->first_slot);
+    free(work->rails);
+    free(work->lists);
+}
+
+int xc_plan_make(const struct xc_request *request, struct xc_plan **out, struct xc_error *error)
+{
+    if (check_request(request, error) < 0)
+        return -1;
+    struct xc_plan *plan = calloc(1, sizeof *plan);
+    if (!plan)
+        return xc_error_nomem(error);
+    plan->ntasks = request->ntasks;
+    plan->tasks = calloc(request->ntasks, sizeof *plan->tasks);
+    struct work work = {
+        .request = request, .node = request->node, .rules = request->rules, .plan = plan};
+    choose(&work);
+    int rc = plan->tasks ? fill(&work, error) : xc_error_nomem(error);
+    work_free(&work);
+    if (rc < 0) {
+        xc_plan_free(plan);
+        return -1;
+    }
+    *out = plan;
+    return 0;
+}
+
+void task_clear(struct xc_plan_task *task)
+{
+    xc_set_free(&task->cpus);
+    xc_set_free(&task->priority);
+    xc_set_free(&task->mems);
+    free(task->gpus);
+    free(task->nics);
+    for (size_t i = 0; i < task->nenv; i++)
+        free(task->env[i].value);
+    free(task->env);
+    xc_names_free(&task->why);
+}
+
+void xc_plan_free(struct xc_plan *plan)
+{
+    if (!plan)
+        return;
+    for (size_t i = 0; plan->tasks && i < plan->ntasks; i++)
+        task_clear(&plan->tasks[i]);
+    free(plan->tasks);
+    for (size_t i = 0; i < plan->nnotes; i++)
+        free(plan->notes[i].text);
+    free(plan->notes);
+    free(plan->shares);
+    xc_set_free(&plan->housekeeping);
+    xc_set_free(&plan->training);
+    xc_set_free(&plan->unused);
+    free(plan);
+}

@@ -1,0 +1,275 @@
+/* What does the plan look like, to a person and to a program? */
+#include <string.h>
+
+#include <xcloud/plan.h>
+
+static const char *gpu_bdf(const struct xc_node *node, int gpu, char text[XC_BDF_TEXT])
+{
+    int pci = node->gpus[gpu].pci;
+    if (pci < 0 || (size_t)pci >= node->npci)
+        return "?";
+    return xc_bdf_text(&node->pci[pci].bdf, text);
+}
+
+static const char *nic_bdf(const struct xc_node *node, int nic, char text[XC_BDF_TEXT])
+{
+    int pci = node->nics[nic].pci;
+    if (pci < 0 || (size_t)pci >= node->npci)
+        return "?";
+    return xc_bdf_text(&node->pci[pci].bdf, text);
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------------- */
+
+static void number_or_null(struct xc_json *json, const char *key, int number)
+{
+    if (number == XC_NONE)
+        xc_json_string(json, key, NULL);
+    else
+        xc_json_int(json, key, number);
+}
+
+static void json_devices(const struct xc_plan_task *task, const struct xc_node *node,
+                         struct xc_json *json)
+{
+    char bdf[XC_BDF_TEXT];
+    xc_json_array(json, "gpus");
+    for (size_t i = 0; i < task->ngpus; i++) {
+        xc_json_object(json, NULL);
+        xc_json_int(json, "index", task->gpus[i]);
+        xc_json_string(json, "bdf", gpu_bdf(node, task->gpus[i], bdf));
+        number_or_null(json, "numa", node->gpus[task->gpus[i]].numa);
+        xc_json_end(json, '}');
+    }
+    xc_json_end(json, ']');
+    xc_json_array(json, "nics");
+    for (size_t i = 0; i < task->nnics; i++) {
+        xc_json_object(json, NULL);
+        xc_json_string(json, "name", node->nics[task->nics[i].nic].rdma);
+        xc_json_string(json, "bdf", nic_bdf(node, task->nics[i].nic, bdf));
+        xc_json_string(json, "path", xc_path_name(task->nics[i].path));
+        xc_json_end(json, '}');
+    }
+    xc_json_end(json, ']');
+}
+
+static void json_task(const struct xc_plan_task *task, size_t rank, const struct xc_node *node,
+                      struct xc_json *json)
+{
+    xc_json_object(json, NULL);
+    xc_json_int(json, "local_rank", (int64_t)rank);
+    xc_json_set(json, "cpus", &task->cpus);
+    xc_json_int(json, "cores", task->cores);
+    xc_json_set(json, "mems", &task->mems);
+    xc_json_string(json, "mem_mode", xc_memory_name(task->mem_mode));
+    json_devices(task, node, json);
+    xc_json_object(json, "env");
+    for (size_t i = 0; i < task->nenv; i++)
+        if (task->env[i].set == XC_ENV_DEFAULT || task->env[i].set == XC_ENV_FORCE)
+            xc_json_string(json, task->env[i].name, task->env[i].value);
+    xc_json_end(json, '}');
+    xc_json_array(json, "why");
+    for (size_t i = 0; task->why && task->why[i]; i++)
+        xc_json_string(json, NULL, task->why[i]);
+    xc_json_end(json, ']');
+    xc_json_set(json, "priority", &task->priority);
+    xc_json_end(json, '}');
+}
+
+static const char *kind_name(enum xc_note_kind kind)
+{
+    return kind == XC_NOTE_WARN ? "warning" : "hint";
+}
+
+void xc_plan_json(const struct xc_plan *plan, const struct xc_node *node, const char *machine,
+                  struct xc_json *json)
+{
+    xc_json_object(json, NULL);
+    xc_json_string(json, "machine", machine);
+    xc_json_set(json, "housekeeping", &plan->housekeeping);
+    xc_json_array(json, "tasks");
+    for (size_t i = 0; i < plan->ntasks; i++)
+        json_task(&plan->tasks[i], i, node, json);
+    xc_json_end(json, ']');
+    xc_json_set(json, "unused_cpus", &plan->unused);
+    xc_json_set(json, "training", &plan->training);
+    xc_json_bool(json, "narrowed", plan->narrowed);
+    xc_json_string(json, "shares", plan->shares);
+    xc_json_array(json, "notes");
+    for (size_t i = 0; i < plan->nnotes; i++) {
+        xc_json_object(json, NULL);
+        xc_json_string(json, "kind", kind_name(plan->notes[i].kind));
+        number_or_null(json, "local_rank", plan->notes[i].task);
+        xc_json_string(json, "text", plan->notes[i].text);
+        xc_json_end(json, '}');
+    }
+    xc_json_end(json, ']');
+    xc_json_end(json, '}');
+}
+
+/* ---- the table ------------------------------------------------------------------------------------- */
+
+enum column { RANK, GPU, NUMA, CORES, CPUS, PRIORITY, NIC, MEMORY, NCOLUMNS };
+
+/* Columns that no row would fill are left out. */
+struct layout {
+    size_t at[NCOLUMNS];
+    size_t count;
+};
+
+static struct layout lay_out(const struct xc_plan *plan)
+{
+    bool priority = false, nics = false, gpus = false;
+    for (size_t i = 0; i < plan->ntasks; i++) {
+        priority |= !xc_set_empty(&plan->tasks[i].priority);
+        nics |= plan->tasks[i].nnics > 0;
+        gpus |= plan->tasks[i].ngpus > 0;
+    }
+    struct layout layout = {.count = 0};
+    for (size_t c = 0; c < NCOLUMNS; c++) {
+        bool shown = c == PRIORITY           ? priority
+                     : c == NIC              ? nics
+                     : c == GPU || c == NUMA ? gpus
+                                             : true;
+        layout.at[c] = shown ? layout.count++ : SIZE_MAX;
+    }
+    return layout;
+}
+
+/* Rows of a task: one, or as many as its longest list of devices. Lists of three and more go in one
+ * cell without addresses. */
+static void gpu_cells(const struct xc_plan_task *task, const struct xc_node *node,
+                      struct xc_table *table, const struct layout *layout)
+{
+    struct xc_text gpus = XC_TEXT_INIT, numas = XC_TEXT_INIT;
+    xc_autoset struct xc_set nodes = XC_SET_EMPTY;
+    bool unknown = false;
+    char bdf[XC_BDF_TEXT];
+    for (size_t i = 0; i < task->ngpus; i++) {
+        int numa = node->gpus[task->gpus[i]].numa;
+        if (task->ngpus <= 1)
+            xc_text_addf(&gpus, "%d %s", task->gpus[i], gpu_bdf(node, task->gpus[i], bdf));
+        else
+            xc_text_addf(&gpus, "%s%d", i ? "," : "", task->gpus[i]);
+        if (numa == XC_NONE)
+            unknown = true;
+        else
+            xc_set_add(&nodes, (size_t)numa);
+    }
+    xc_text_add_set(&numas, &nodes);
+    if (unknown)
+        xc_text_add(&numas, "?");
+    xc_autofree char *g = xc_text_take(&gpus), *n = xc_text_take(&numas);
+    table->failed |= !g || !n || nodes.failed;
+    if (!g || !n)
+        return;
+    xc_table_cell(table, layout->at[GPU], "%s", task->ngpus ? g : "-");
+    xc_table_cell(table, layout->at[NUMA], "%s", task->ngpus ? n : "-");
+}
+
+/* "mlx5_0 PIX", "mlx5_0,mlx5_1 PIX"; the farthest path when they differ. */
+static void nic_cell(const struct xc_plan_task *task, const struct xc_node *node,
+                     struct xc_table *table, size_t column)
+{
+    struct xc_text text = XC_TEXT_INIT;
+    enum xc_path farthest = XC_PATH_PIX;
+    for (size_t i = 0; i < task->nnics; i++) {
+        const struct xc_nic *nic = &node->nics[task->nics[i].nic];
+        if (task->nnics <= 4)
+            xc_text_addf(&text, "%s%s", i ? "," : "", nic->rdma);
+        else if (i == 0)
+            xc_text_addf(&text, "%zu NICs", task->nnics);
+        if (task->nics[i].path > farthest)
+            farthest = task->nics[i].path;
+    }
+    xc_autofree char *names = xc_text_take(&text);
+    table->failed |= !names;
+    if (names)
+        xc_table_cell(table, column, "%s%s%s", task->nnics ? names : "-", task->nnics ? " " : "",
+                      task->nnics ? xc_path_name(farthest) : "");
+}
+
+static void set_cell(struct xc_table *table, size_t column, const struct xc_set *set)
+{
+    xc_autofree char *list = xc_set_format(set);
+    table->failed |= !list;
+    if (list)
+        xc_table_cell(table, column, "%s", *list ? list : "-");
+}
+
+static void task_row(const struct xc_plan_task *task, size_t rank, const struct xc_node *node,
+                     struct xc_table *table, const struct layout *layout)
+{
+    xc_table_row(table);
+    xc_table_cell(table, layout->at[RANK], "%zu", rank);
+    if (layout->at[GPU] != SIZE_MAX)
+        gpu_cells(task, node, table, layout);
+    xc_table_cell(table, layout->at[CORES], "%u", task->cores);
+    set_cell(table, layout->at[CPUS], &task->cpus);
+    if (layout->at[PRIORITY] != SIZE_MAX)
+        set_cell(table, layout->at[PRIORITY], &task->priority);
+    if (layout->at[NIC] != SIZE_MAX)
+        nic_cell(task, node, table, layout->at[NIC]);
+    xc_autofree char *mems = xc_set_format(&task->mems);
+    table->failed |= !mems;
+    xc_table_cell(table, layout->at[MEMORY], "%s%s%s", xc_memory_name(task->mem_mode),
+                  mems && *mems ? " " : "", mems ? mems : "");
+}
+
+static void write_rows(const struct xc_plan *plan, const struct xc_node *node, struct xc_text *out)
+{
+    static const char *const heads[NCOLUMNS] = {"RANK", "GPU",      "NUMA", "CORES",
+                                                "CPUS", "PRIORITY", "NIC",  "MEMORY"};
+    struct layout layout = lay_out(plan);
+    xc_autotable struct xc_table table;
+    xc_table_begin(&table, layout.count);
+    table.right = UINT64_C(1) << layout.at[RANK] | UINT64_C(1) << layout.at[CORES];
+    xc_table_row(&table);
+    for (size_t c = 0; c < NCOLUMNS; c++)
+        if (layout.at[c] != SIZE_MAX)
+            xc_table_cell(&table, layout.at[c], "%s", heads[c]);
+    for (size_t i = 0; i < plan->ntasks; i++)
+        task_row(&plan->tasks[i], i, node, &table, &layout);
+    xc_table_write(&table, out);
+}
+
+static void write_sets(const struct xc_plan *plan, struct xc_text *out)
+{
+    if (xc_set_empty(&plan->housekeeping)) {
+        xc_text_add(out, "housekeeping: none\n");
+    } else {
+        xc_text_add(out, "housekeeping ");
+        xc_text_add_set(out, &plan->housekeeping);
+        xc_text_add(out, xc_set_intersects(&plan->housekeeping, &plan->training)
+                             ? " NOT kept free, see below\n"
+                             : " kept free\n");
+    }
+}
+
+static void write_why(const struct xc_plan *plan, struct xc_text *out)
+{
+    for (size_t i = 0; i < plan->ntasks; i++) {
+        char **why = plan->tasks[i].why;
+        xc_text_addf(out, "rank %zu: ", i);
+        for (size_t k = 0; why && why[k]; k++)
+            xc_text_addf(out, "%s%s", k ? "; " : "", why[k]);
+        xc_text_add(out, "\n");
+    }
+}
+
+void xc_plan_table(const struct xc_plan *plan, const struct xc_node *node, struct xc_text *out)
+{
+    write_sets(plan, out);
+    write_rows(plan, node, out);
+    if (!xc_set_empty(&plan->unused)) {
+        xc_text_add(out, "unused CPUs: ");
+        xc_text_add_set(out, &plan->unused);
+        xc_text_add(out, "\n");
+    }
+    for (size_t i = 0; i < plan->nnotes; i++)
+        xc_text_addf(out, "%s: %s\n", kind_name(plan->notes[i].kind), plan->notes[i].text);
+    xc_text_add(out, "\n");
+    write_why(plan, out);
+    if (plan->shares)
+        xc_text_addf(out, "for its workers: XCLOUD_PLAN=%s\n", plan->shares);
+}
