@@ -1,0 +1,175 @@
+/* Keeping housekeeping free: the step's cpuset is narrowed when its last task has been forked.
+ *
+ * Slurm sets each task's mask just before that task's own post_fork: narrowing earlier would make the
+ * next mask EINVAL, and the launch would fail. The tasks wait on a pipe of Slurm's until all
+ * post_forks are through, so what is written into the table here is complete when they read it.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "internal.h"
+
+static void say(struct xc_step *step, const char *format, ...) xc_printf(2, 3);
+
+/* A line for task 0; the tasks are forked already, so it goes through the table. */
+static void say(struct xc_step *step, const char *format, ...)
+{
+    char *message = step->table.head->message;
+    size_t size = sizeof step->table.head->message, used = strlen(message);
+    va_list args;
+    va_start(args, format);
+    int wrote = snprintf(message + used, size - used, "xcloud-bind: %s: ", step->node_name);
+    if (wrote > 0 && (size_t)wrote < size - used) {
+        used += (size_t)wrote;
+        wrote = vsnprintf(message + used, size - used, format, args);
+        if (wrote > 0 && (size_t)wrote < size - used)
+            strcat(message, "\n");
+    }
+    va_end(args);
+}
+
+static void say_error(struct xc_step *step, const struct xc_error *error)
+{
+    char text[sizeof *error];
+    step->table.head->flags |= TABLE_FAILED;
+    say(step, "%s", xc_error_text(error, text, sizeof text));
+}
+
+/* Kernels before 6.2 forget a task's mask when its cpuset changes: each mask is taken before and given
+ * again as far as it still fits. */
+struct masks {
+    struct xc_set *set;
+    unsigned count;
+};
+
+static struct masks masks_take(const struct xc_step *step)
+{
+    struct masks masks = {.set = calloc(step->ntasks ? step->ntasks : 1, sizeof *masks.set)};
+    for (; masks.set && masks.count < step->ntasks; masks.count++)
+        task_get_affinity(table_slot(&step->table, masks.count)->pid, &masks.set[masks.count]);
+    return masks;
+}
+
+static void masks_give(const struct xc_step *step, struct masks *masks,
+                       const struct xc_set *allowed)
+{
+    for (unsigned i = 0; i < masks->count; i++) {
+        xc_set_and(&masks->set[i], allowed);
+        task_set_affinity(table_slot(&step->table, i)->pid,
+                          xc_set_empty(&masks->set[i]) ? allowed : &masks->set[i]);
+    }
+}
+
+static void masks_free(struct masks *masks)
+{
+    for (unsigned i = 0; i < masks->count; i++)
+        xc_set_free(&masks->set[i]);
+    free(masks->set);
+}
+
+/* Without a cpuset of its own the step has what Slurm's masks give its tasks together. */
+static int allowed_by_masks(const struct masks *masks, struct xc_set *cpus, struct xc_set *mems,
+                            const struct xc_node *node)
+{
+    for (unsigned i = 0; i < masks->count; i++)
+        xc_set_or(cpus, &masks->set[i]);
+    if (masks->count == 0)
+        xc_node_online(node, cpus);
+    xc_node_cpu_numas(node, mems);
+    return cpus->failed || mems->failed ? -1 : 0;
+}
+
+/* Whether so many housekeeping CPUs are in the step that taking them out would leave ranks without
+ * their minimum; the plan says so to the user. */
+static bool leaves_enough(struct xc_step *step, const struct xc_set *allowed,
+                          struct xc_set *housekeeping)
+{
+    struct xc_request request = {
+        .node = step->node,
+        .rules = step->rules,
+        .cpus = allowed,
+        .ntasks = step->ntasks ? step->ntasks : 1,
+    };
+    struct xc_plan *plan = NULL;
+    struct xc_error error = {0};
+    if (xc_plan_make(&request, &plan, &error) < 0) {
+        say_error(step, &error);
+        return false;
+    }
+    bool enough = plan->narrowed;
+    if (!enough && xc_set_intersects(allowed, housekeeping))
+        for (size_t i = 0; i < plan->nnotes && step->ntasks == 0; i++)
+            say(step, "%s", plan->notes[i].text);
+    xc_plan_free(plan);
+    return enough;
+}
+
+static void exclude(struct xc_step *step, struct step_cpuset *cpuset, struct xc_set *allowed,
+                    struct xc_set *housekeeping, struct xc_set *mems)
+{
+    struct xc_error error = {0};
+    if (!step->exclude || !xc_set_intersects(allowed, housekeeping) ||
+        !leaves_enough(step, allowed, housekeeping))
+        return;
+    if (cpuset->fd < 0) {
+        step->table.head->flags |= XC_REC_NO_CPUSET;
+        say(step, "this step has no cpuset (ConstrainCores=no?): housekeeping CPUs are kept free "
+                  "by affinity alone, which a program can undo");
+        return;
+    }
+    struct masks masks = masks_take(step);
+    if (cpuset_narrow(cpuset, housekeeping, &error) < 0) {
+        say_error(step, &error);
+    } else {
+        step->table.head->flags |= XC_REC_NARROWED;
+        cpuset_effective(cpuset, allowed, mems, NULL);
+    }
+    masks_give(step, &masks, allowed);
+    masks_free(&masks);
+}
+
+static void finish(struct xc_step *step, pid_t pid)
+{
+    struct step_cpuset cpuset;
+    struct xc_error error = {0};
+    xc_autoset struct xc_set allowed = XC_SET_EMPTY, mems = XC_SET_EMPTY;
+    xc_autoset struct xc_set housekeeping = XC_SET_EMPTY, job = XC_SET_EMPTY;
+    if (cpuset_find(step, pid, &cpuset, &error) < 0)
+        say_error(step, &error);
+    int rc = cpuset.fd >= 0 ? cpuset_effective(&cpuset, &allowed, &mems, &error) : -1;
+    if (rc < 0) {
+        struct masks masks = masks_take(step);
+        rc = allowed_by_masks(&masks, &allowed, &mems, step->node);
+        masks_free(&masks);
+    } else {
+        cpuset_job_cpus(&cpuset, &job);
+    }
+    table_put_set(&step->table, TABLE_ALLOWED, &allowed);
+    if (rc == 0 &&
+        xc_plan_housekeeping(step->node, step->rules, &housekeeping, NULL, &error) < 0)
+        say_error(step, &error);
+    exclude(step, &cpuset, &allowed, &housekeeping, &mems);
+    table_put_set(&step->table, TABLE_TRAINING, &allowed);
+    table_put_set(&step->table, TABLE_HOUSEKEEPING, &housekeeping);
+    table_put_mems(&step->table, &mems);
+    step->table.head->job_cores = (uint32_t)xc_set_count(&job);
+    cpuset_close(&cpuset);
+}
+
+void step_post_fork(struct xc_step *step, const struct xc_step_host *host, int local_id, pid_t pid)
+{
+    uint64_t began = now_us();
+    if (!step->active || !step->node)
+        return;
+    struct table_head *head = step->table.head;
+    if (local_id >= 0 && (unsigned)local_id < step->ntasks) {
+        table_slot(&step->table, (unsigned)local_id)->pid = pid;
+        step->forked++;
+    }
+    if (step->forked == step->ntasks) {
+        finish(step, pid);
+        if (step->kind == XC_STEP_EXTERN && head->message[0])
+            host->log(head->message); /* no task could say it */
+    }
+    head->post_fork_us += (uint32_t)(now_us() - began);
+}

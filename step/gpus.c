@@ -1,0 +1,79 @@
+/* Which GPUs will the program see, in which order?
+ *
+ * SLURM_STEP_GPUS and CUDA_VISIBLE_DEVICES alone do not tell: with ConstrainDevices and any per-task
+ * binding every task reads the same numbers (Slurm 22.05 to 26.05, gres_common.c). access(2) on the
+ * device file is refused for devices that the cgroup denies (v1 and v2), and opens nothing.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+/* Indices of the GPUs whose device file this task may open; all of them when no file is there (a
+ * container without devices says nothing). */
+static size_t accessible(const struct xc_step *step, int *out)
+{
+    const struct xc_node *node = step->node;
+    size_t count = 0;
+    bool any_file = false;
+    for (size_t i = 0; i < node->ngpus; i++) {
+        struct xc_text path = XC_TEXT_INIT;
+        xc_text_addf(&path, "%s/dev/nvidia%d", step->machine ? step->machine : "",
+                     node->gpus[i].minor == XC_NONE ? (int)i : node->gpus[i].minor);
+        xc_autofree char *name = xc_text_take(&path);
+        if (!name)
+            continue;
+        any_file |= access(name, F_OK) == 0;
+        if (access(name, R_OK | W_OK) == 0)
+            out[count++] = (int)i;
+    }
+    if (any_file)
+        return count;
+    for (size_t i = 0; i < node->ngpus; i++)
+        out[i] = (int)i;
+    return node->ngpus;
+}
+
+/* The GPU of an entry of CUDA_VISIBLE_DEVICES: an index among those that can be opened, a GPU's UUID
+ * or a prefix of it, or MIG-GPU-UUID/…; -1 for anything else (CUDA stops there too). */
+static int entry_gpu(const struct xc_node *node, const int *open, size_t nopen, const char *entry)
+{
+    long index;
+    if (xc_to_long(entry, 0, 65535, &index))
+        return (size_t)index < nopen ? open[index] : XC_NONE;
+    const char *uuid = xc_starts(entry, "MIG-GPU-") ? entry + 4 : entry;
+    size_t length = strcspn(uuid, "/");
+    if (!xc_starts(uuid, "GPU-") || length <= 4)
+        return XC_NONE;
+    for (size_t i = 0; i < node->ngpus; i++)
+        if (strncmp(node->gpus[i].uuid, uuid, length) == 0)
+            return (int)i;
+    return XC_NONE;
+}
+
+size_t task_gpus(const struct xc_step *step, const struct xc_step_host *host, int *out)
+{
+    size_t nopen = step->node->ngpus;
+    int *open = calloc(nopen + 1, sizeof *open);
+    char list[4096];
+    if (!open)
+        return 0;
+    nopen = accessible(step, open);
+    size_t count = 0;
+    bool said = host->get(host->ctx, "CUDA_VISIBLE_DEVICES", list, sizeof list) == 0;
+    if (!said || strstr(list, "MIG-") == list) {
+        /* nothing said, or MIG instances, whose parents only the devices tell: all that can be opened */
+        memcpy(out, open, nopen * sizeof *out);
+        count = nopen;
+    } else {
+        char *rest = list;
+        for (char *entry; count < step->node->ngpus && (entry = strsep(&rest, ","));) {
+            int gpu = entry_gpu(step->node, open, nopen, xc_trim(entry));
+            if (gpu == XC_NONE)
+                break;
+            out[count++] = gpu;
+        }
+    }
+    free(open);
+    return count;
+}

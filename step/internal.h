@@ -1,0 +1,160 @@
+/* Private to step/: one step on one node. */
+#ifndef XCLOUD_STEP_INTERNAL_H
+#define XCLOUD_STEP_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include <xcloud/step.h>
+
+/* ---- the shared table (table.c) ------------------------------------------------------------------ */
+
+/* One mapping, inherited by the tasks: a half that only slurmstepd writes (the tasks protect it), and
+ * a slot for each task. Sets are arrays of 64-bit words of one width. */
+struct table_head {
+    char magic[8];
+    uint32_t size, version; /* of the file; XC_STEP_ABI */
+    uint32_t job_id, step_id, uid, kind;
+    uint32_t ntasks, cpu_words, mem_words, max_gpus, max_nics;
+    uint32_t slots_at, slot_size; /* bytes */
+    int32_t stepd_pid;
+    int64_t started_at, ended_at;
+    uint32_t flags; /* XC_REC_* of the step */
+    uint32_t open_us, post_fork_us;
+    uint32_t job_cores;
+    char node_name[256], class_name[128], policy_hash[17], words[256], message[2048];
+    /* then: allowed, training, housekeeping (cpu_words each), allowed mems (mem_words) */
+};
+struct table_slot {
+    int32_t pid;
+    _Atomic uint32_t seen; /* 1: gpus are published, 2: the task is through; a futex */
+    uint32_t flags;        /* XC_REC_* of the task */
+    uint32_t mem_mode;
+    uint32_t ngpus, nnics;
+    uint32_t init_us;
+    uint32_t pad;
+    /* then: cpus, mems, int32 gpus[max_gpus], int32 nics[max_nics] */
+};
+struct table {
+    struct table_head *head;
+    size_t size;
+    bool file; /* it has a name in the records' directory */
+};
+
+enum table_set { TABLE_ALLOWED, TABLE_TRAINING, TABLE_HOUSEKEEPING };
+
+/* Maps a new table in the directory (dir_fd < 0, or a failure to make the file: anonymous). */
+int table_make(struct table *table, int dir_fd, const char *name, uint32_t ntasks,
+               const struct xc_node *node, struct xc_error *error);
+void table_unmap(struct table *table);
+void table_protect(struct table *table); /* in a task: slurmstepd's half becomes read-only */
+struct table_slot *table_slot(const struct table *table, unsigned task);
+void table_put_set(struct table *table, enum table_set which, const struct xc_set *set);
+void table_get_set(const struct table *table, enum table_set which, struct xc_set *out);
+void table_put_mems(struct table *table, const struct xc_set *set);
+void table_get_mems(const struct table *table, struct xc_set *out);
+void slot_put(const struct table *table, unsigned task, const struct xc_set *cpus,
+              const struct xc_set *mems);
+void slot_get(const struct table *table, unsigned task, struct xc_set *cpus, struct xc_set *mems);
+int32_t *slot_gpus(const struct table *table, unsigned task);
+int32_t *slot_nics(const struct table *table, unsigned task);
+void slot_publish(struct table_slot *slot, uint32_t seen);
+/* Waits until every task has come to `seen`, at most timeout_us in all; whether they have. */
+bool table_wait(const struct table *table, uint32_t seen, unsigned timeout_us);
+void records_prune(int dir_fd);
+
+/* ---- a step ------------------------------------------------------------------------------------------ */
+
+struct xc_step {
+    /* from Slurm */
+    char *node_name, *program, *machine, *policy_path;
+    uint32_t job_id, step_id, uid;
+    enum xc_step_kind kind;
+    unsigned ntasks, nnodes, node_index;
+    /* decided in open */
+    struct xc_words words;
+    struct xc_node *node;   /* NULL: no snapshot; then nothing is placed */
+    struct xc_rules *rules; /* for this node and job */
+    bool active;            /* false: kill switch or mode=off; nothing at all is done or said */
+    bool observe;           /* nothing is set, all is reported */
+    bool exclude;           /* housekeeping leaves the step's cpuset */
+    bool place, memory, environment;
+    bool refuse;            /* when something goes wrong the task is ended */
+    bool failed;            /* something went wrong in open */
+    bool speak_table;       /* this node prints the table */
+    struct xc_text told;    /* lines for task 0, made in open */
+    unsigned open_us;
+    /* the node's directories, opened before anything of the user runs; -1 when missing */
+    int proc_fd, cpuset_v1_fd, cgroup_v2_fd, records_fd;
+    struct table table;
+    /* post_fork, slurmstepd alone */
+    unsigned forked;
+};
+
+uint64_t now_us(void); /* CLOCK_MONOTONIC */
+
+/* Private flag of the table's head: something went wrong in post_fork. */
+#define TABLE_FAILED (1u << 31)
+
+/* A line that task 0 tells the user. */
+void tell(struct xc_step *step, const char *format, ...) xc_printf(2, 3);
+
+/* open.c */
+struct xc_step *step_open(const struct xc_step_start *start, const struct xc_step_host *host);
+void step_close(struct xc_step *step, const struct xc_step_host *host);
+/* snapshot.c: maps the node's snapshot, has it made once when there is none. */
+int step_snapshot(const struct xc_step *step, struct xc_node **out, struct xc_error *error);
+/* fork.c */
+void step_post_fork(struct xc_step *step, const struct xc_step_host *host, int local_id, pid_t pid);
+/* init.c */
+enum xc_verdict step_task_init(struct xc_step *step, const struct xc_step_host *host, int local_id);
+
+/* ---- cgroups (cgroup.c) ---------------------------------------------------------------------------------- */
+
+/* The cpuset of this step: the directory below which all its tasks are. */
+struct step_cpuset {
+    int fd;      /* of the directory, -1: the step has none of its own */
+    bool v1;
+    char *path;  /* for messages */
+};
+/* From /proc/PID/cgroup (pid 0: our own). -1: cannot be told, with the reason; fd -1 and 0: there is
+ * none. */
+int cpuset_find(const struct xc_step *step, pid_t pid, struct step_cpuset *out,
+                struct xc_error *error);
+void cpuset_close(struct step_cpuset *cpuset);
+int cpuset_effective(const struct step_cpuset *cpuset, struct xc_set *cpus, struct xc_set *mems,
+                     struct xc_error *error);
+/* CPUs of the job's cpuset, one level up; empty when it cannot be told. */
+void cpuset_job_cpus(const struct step_cpuset *cpuset, struct xc_set *cpus);
+/* Takes `away` out of the step's CPUs: on v1 out of the directories below it first. */
+int cpuset_narrow(const struct step_cpuset *cpuset, const struct xc_set *away,
+                  struct xc_error *error);
+
+/* ---- the kernel's word for a task (kernel.c) --------------------------------------------------------------- */
+
+int task_get_affinity(pid_t pid, struct xc_set *cpus); /* 0 or -errno */
+int task_set_affinity(pid_t pid, const struct xc_set *cpus);
+/* Sets the memory policy by the ladder preferred-many -> preferred -> none; bind and interleave as
+ * they are. Returns 0 or -errno of the last try. */
+int task_set_memory(enum xc_memory mode, const struct xc_set *mems);
+int task_get_memory(enum xc_memory *mode, struct xc_set *mems);
+
+/* ---- a task's GPUs (gpus.c) ---------------------------------------------------------------------------------- */
+
+/* Indices into node->gpus in the order the program will see them; out has room for node->ngpus. */
+size_t task_gpus(const struct xc_step *step, const struct xc_step_host *host, int *out);
+
+/* ---- environment (env.c) ------------------------------------------------------------------------------------------ */
+
+/* Takes away what an outer step of ours has set (XCLOUD_ENV), so that this node's is computed anew. */
+void env_forget_outer(const struct xc_step_host *host);
+/* Applies a task's variables and writes XCLOUD_ENV; lines about kept or forbidden values into report. */
+void env_apply(const struct xc_step_host *host, const struct xc_plan_task *task,
+               const char *shares, const char *exec_path, bool set, struct xc_text *report);
+
+/* ---- words for people (report.c) ------------------------------------------------------------------------------------ */
+
+void report_write(const struct xc_text *text); /* to the task's stderr */
+/* Table of this node's tasks as read back. */
+void report_bound(const struct xc_step *step, const struct xc_plan *plan, struct xc_text *out);
+
+#endif

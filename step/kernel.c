@@ -1,0 +1,95 @@
+/* What does the kernel say of a task's CPUs and memory, and how is it told? Everything that is set is
+ * read back by the caller: a mask partly outside the cpuset "succeeds" with the intersection. */
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define MASK_WORDS (XC_SET_LIMIT / (8 * sizeof(unsigned long)))
+
+uint64_t now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+int task_get_affinity(pid_t pid, struct xc_set *cpus)
+{
+    unsigned long *mask = calloc(MASK_WORDS, sizeof *mask);
+    if (!mask)
+        return -ENOMEM;
+    long bytes = syscall(SYS_sched_getaffinity, pid, MASK_WORDS * sizeof *mask, mask);
+    int rc = bytes < 0 ? -errno : 0;
+    xc_set_clear(cpus);
+    for (size_t i = 0; rc == 0 && i < (size_t)bytes * 8; i++)
+        if (mask[i / (8 * sizeof *mask)] >> (i % (8 * sizeof *mask)) & 1)
+            xc_set_add(cpus, i);
+    free(mask);
+    return rc;
+}
+
+int task_set_affinity(pid_t pid, const struct xc_set *cpus)
+{
+    return syscall(SYS_sched_setaffinity, pid, cpus->nwords * sizeof *cpus->words, cpus->words) < 0
+               ? -errno
+               : 0;
+}
+
+static int set_policy(int mode, const struct xc_set *mems)
+{
+    unsigned long bits = mems ? mems->nwords * 8 * sizeof *mems->words + 1 : 0;
+    return syscall(SYS_set_mempolicy, mode, mems ? mems->words : NULL, bits) < 0 ? -errno : 0;
+}
+
+static int set_preferred(const struct xc_set *mems)
+{
+    int rc = set_policy(MPOL_PREFERRED_MANY, mems); /* Linux 5.15 */
+    if (rc == 0 || xc_set_count(mems) == 0)
+        return rc;
+    xc_autoset struct xc_set first = XC_SET_EMPTY;
+    xc_set_add(&first, (size_t)xc_set_next(mems, 0));
+    return first.failed ? -ENOMEM : set_policy(MPOL_PREFERRED, &first);
+}
+
+int task_set_memory(enum xc_memory mode, const struct xc_set *mems)
+{
+    switch (mode) {
+    case XC_MEMORY_PREFERRED:
+        return set_preferred(mems);
+    case XC_MEMORY_BIND:
+        return set_policy(MPOL_BIND, mems);
+    case XC_MEMORY_INTERLEAVE:
+        return set_policy(MPOL_INTERLEAVE, mems);
+    case XC_MEMORY_NONE:
+    case XC_MEMORY_UNSET:
+        break;
+    }
+    return set_policy(MPOL_DEFAULT, NULL);
+}
+
+int task_get_memory(enum xc_memory *mode, struct xc_set *mems)
+{
+    unsigned long *mask = calloc(MASK_WORDS, sizeof *mask);
+    int policy = 0;
+    if (!mask)
+        return -ENOMEM;
+    int rc = syscall(SYS_get_mempolicy, &policy, mask, MASK_WORDS * 8 * sizeof *mask, NULL, 0) < 0
+                 ? -errno
+                 : 0;
+    xc_set_clear(mems);
+    for (size_t i = 0; rc == 0 && i < XC_SET_LIMIT; i++)
+        if (mask[i / (8 * sizeof *mask)] >> (i % (8 * sizeof *mask)) & 1)
+            xc_set_add(mems, i);
+    free(mask);
+    policy &= ~(MPOL_F_STATIC_NODES | MPOL_F_RELATIVE_NODES | MPOL_F_NUMA_BALANCING);
+    *mode = policy == MPOL_PREFERRED || policy == MPOL_PREFERRED_MANY ? XC_MEMORY_PREFERRED
+            : policy == MPOL_BIND                                      ? XC_MEMORY_BIND
+            : policy == MPOL_INTERLEAVE                                ? XC_MEMORY_INTERLEAVE
+                                                                       : XC_MEMORY_NONE;
+    return rc;
+}

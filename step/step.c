@@ -1,0 +1,25 @@
+/* The library's one door. */
+#include "internal.h"
+
+static const struct xc_step_api api = {
+    .abi = XC_STEP_ABI,
+    .open = step_open,
+    .post_fork = step_post_fork,
+    .task_init = step_task_init,
+    .close = step_close,
+};
+
+__attribute__((visibility("default"))) const struct xc_step_api *xc_step_api(unsigned abi)
+{
+    return abi == XC_STEP_ABI ? &api : NULL;
+}
+
+void tell(struct xc_step *step, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    xc_text_add(&step->told, "xcloud-bind: ");
+    xc_text_addv(&step->told, format, args);
+    xc_text_add(&step->told, "\n");
+    va_end(args);
+}
