@@ -2,7 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include <xcloud/node.h>
+#include "image.h"
 
 /* ---- PCI addresses ------------------------------------------------------------------------------- */
 
@@ -143,8 +143,7 @@ unsigned xc_node_distance(const struct xc_node *node, int from, int to)
 
 /* ---- PCI distance ---------------------------------------------------------------------------------- */
 
-/* A bridge hierarchy is never deeper: what is read and what is mapped is checked against it. */
-#define DEPTH_MAX 64
+#define DEPTH_MAX XC_NODE_DEPTH_MAX
 
 /* Bridges above index, nearest first; how many. */
 static size_t ancestors(const struct xc_node *node, int index, int above[DEPTH_MAX])

@@ -32,7 +32,8 @@ enum {
 };
 struct xc_cpu {      /* ascending by os; every CPU that the kernel lists as present */
     int32_t os;      /* the kernel's number */
-    int32_t core;    /* 0..ncores-1, in the order of each core's lowest CPU */
+    int32_t core;    /* 0..ncores-1, in the order of each core's lowest CPU. A CPU that is offline
+                        has none, nor any of the next four: XC_NONE, thread 0 */
     int32_t package; /* 0..npackages-1, the same way */
     int32_t numa;    /* OS number of its NUMA node, XC_NONE unknown */
     int32_t l3;      /* dense; XC_NONE: no L3 known */
@@ -48,7 +49,8 @@ struct xc_numa { /* ascending by os */
 struct xc_pci {     /* ascending by BDF: GPUs, NICs and every bridge above them */
     struct xc_bdf bdf;
     int32_t parent; /* index of the bridge above, XC_NONE directly below the root complex */
-    int32_t numa;   /* OS number, XC_NONE unknown (-1 in sysfs is unknown, never node 0) */
+    int32_t numa;   /* OS number of a node with CPUs: where sysfs names a memory-only node, the
+                       nearest to that; XC_NONE unknown (-1 in sysfs is unknown, never node 0) */
     uint32_t root;  /* the root complex: domain << 8 | bus of its "pciDDDD:BB" directory */
     uint32_t class; /* 24 bits, e.g. 0x030200 */
     uint16_t vendor, device;
@@ -60,13 +62,13 @@ struct xc_gpu {    /* ascending by BDF: the order of NVML, and of CUDA with PCI_
     int32_t pci;   /* index into pci[] */
     int32_t minor; /* /dev/nvidiaN; XC_NONE unknown */
     int32_t numa;  /* OS number of a node with CPUs, XC_NONE unknown */
-    uint32_t mig;  /* 1: MIG mode is on */
+    uint32_t mig;  /* 1: it is split into GPU instances (MIG mode without one does not show) */
     char uuid[XC_UUID_TEXT]; /* "GPU-…" or "" */
 };
 enum xc_port_state { XC_PORT_UNKNOWN, XC_PORT_DOWN, XC_PORT_INIT, XC_PORT_ARMED, XC_PORT_ACTIVE };
 enum { XC_NIC_INFINIBAND = 1, XC_NIC_ETHERNET = 2 };
 struct xc_nic {    /* one RDMA port, or one netdev without RDMA (port 0); ascending by BDF, port */
-    int32_t pci;
+    int32_t pci;       /* XC_NONE: none (a software RDMA device on a virtual netdev) */
     int32_t numa;
     int32_t port;      /* RDMA port number; 0: no RDMA device */
     uint32_t state;    /* enum xc_port_state */
