@@ -167,6 +167,7 @@ struct xc_rules *xc_rules_builtin(void);
 /* ---- finding it ----------------------------------------------------------------------------------- */
 
 #define XC_POLICY_FILE      "/etc/xcloud/policy.yaml"
+#define XC_POLICY_IN_SLURM  "xcloud-policy.yaml" /* its name in the directory of slurm.conf */
 #define XC_POLICY_LIMIT     (1u << 20)
 #define XC_STATE_DIR        "/var/lib/xcloud" /* last good copy, armed hash; diskless: XC_RUN_DIR */
 #define XC_RUN_DIR          "/run/xcloud"

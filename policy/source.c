@@ -1,0 +1,276 @@
+/* Where is the policy, may root believe it, and what holds while it does not load? */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "policy.h"
+
+#define LAST_GOOD       "policy.good"
+#define ARMED           "armed"
+#define SEEN            "seen"
+#define SLURM_CONF      "/etc/slurm/slurm.conf"
+#define CONFIGLESS      "/run/slurm/conf"
+#define SLURMD_CACHE    "/var/spool/slurmd/conf-cache"
+#define SMALL           4096
+
+/* "" for the live machine. */
+static const char *prefix_of(const struct xc_places *places)
+{
+    return places->prefix ? places->prefix : "";
+}
+
+static char *path_of(const struct xc_places *places, const char *directory, const char *name)
+{
+    struct xc_text text = XC_TEXT_INIT;
+    xc_text_addf(&text, "%s%s%s%s", prefix_of(places), directory, *name ? "/" : "", name);
+    return xc_text_take(&text);
+}
+
+void xc_policy_source_clear(struct xc_policy_source *source)
+{
+    if (!source)
+        return;
+    free(source->path);
+    free(source->live_error);
+    *source = (struct xc_policy_source){0};
+}
+
+/* ---- the live file ----------------------------------------------------------------------------------- */
+
+/* A path of ours with the directory of slurm.conf in front. */
+static char *beside_slurm_conf(const char *conf, const char *prefix)
+{
+    const char *slash = strrchr(conf, '/');
+    if (!slash)
+        return NULL;
+    struct xc_text text = XC_TEXT_INIT;
+    xc_text_add(&text, prefix);
+    xc_text_add_n(&text, conf, (size_t)(slash - conf));
+    xc_text_add(&text, "/" XC_POLICY_IN_SLURM);
+    return xc_text_take(&text);
+}
+
+/* The index-th place where a policy may be; NULL after the last, with *end set. */
+static char *candidate(const struct xc_places *places, unsigned index, bool *end)
+{
+    static const char *const caches[] = {CONFIGLESS, SLURMD_CACHE};
+    if (places->policy) { /* told where: nowhere else */
+        *end = index > 0;
+        return *end ? NULL : path_of(places, places->policy, "");
+    }
+    if (index == 0)
+        return path_of(places, XC_POLICY_FILE, "");
+    if (index == 1)
+        return beside_slurm_conf(places->slurm_conf ? places->slurm_conf : SLURM_CONF,
+                                 prefix_of(places));
+    *end = places->slurm_conf || index - 2 >= XC_COUNT(caches);
+    return *end ? NULL : path_of(places, caches[index - 2], XC_POLICY_IN_SLURM);
+}
+
+/* Reads the first that exists. *path gets its name also when it cannot be used. */
+static char *read_live(const struct xc_places *places, char **path, size_t *length,
+                       struct xc_error *error)
+{
+    bool end = false;
+    for (unsigned index = 0; !end; index++) {
+        char *file = candidate(places, index, &end);
+        if (!file)
+            continue;
+        struct xc_error why = {0};
+        char *text = xc_read_trusted(file, XC_POLICY_LIMIT, length, &why);
+        if (text || why.code != XC_ENOENT) {
+            if (!text && error)
+                *error = why;
+            *path = file;
+            return text;
+        }
+        free(file);
+    }
+    if (places->policy)
+        xc_error_set(error, XC_ENOENT, places->policy, "there is no such policy");
+    else
+        xc_error_set(error, XC_ENOENT, XC_POLICY_FILE, "there is no policy");
+    return NULL;
+}
+
+static void hash_text(const void *bytes, size_t length, char hash[17])
+{
+    snprintf(hash, 17, "%016" PRIx64, xc_hash64(bytes, length));
+}
+
+int xc_policy_live_hash(const struct xc_places *places, char hash[17], struct xc_error *error)
+{
+    xc_autofree char *path = NULL;
+    size_t length;
+    xc_autofree char *text = read_live(places, &path, &length, error);
+    if (!text)
+        return -1;
+    hash_text(text, length, hash);
+    return 0;
+}
+
+/* ---- what we keep --------------------------------------------------------------------------------------- */
+
+/* Writes a file of ours below /var/lib/xcloud, or, on a diskless node, below /run/xcloud. */
+static int keep(const struct xc_places *places, const char *name, const char *bytes, size_t length,
+                struct xc_error *error)
+{
+    static const char *const directories[] = {XC_STATE_DIR, XC_RUN_DIR};
+    struct xc_error why = {0};
+    for (size_t i = 0; i < XC_COUNT(directories); i++) {
+        xc_autofree char *directory = path_of(places, directories[i], "");
+        xc_autofree char *file = path_of(places, directories[i], name);
+        if (!directory || !file)
+            return xc_error_nomem(error);
+        if (xc_make_dirs(directory, 0755, &why) == 0 &&
+            xc_write_atomic(file, bytes, length, 0644, &why) == 0) {
+            /* an older copy on the other side must not win */
+            xc_autofree char *other = path_of(places, directories[1 - i], name);
+            if (other && i == 0)
+                unlink(other);
+            return 0;
+        }
+    }
+    if (error)
+        *error = why;
+    return -1;
+}
+
+/* A file of ours: /run first, since it is only there when /var could not be written. */
+static char *kept(const struct xc_places *places, const char *name, size_t limit, size_t *length,
+                  char **path, struct xc_error *error)
+{
+    static const char *const directories[] = {XC_RUN_DIR, XC_STATE_DIR};
+    for (size_t i = 0; i < XC_COUNT(directories); i++) {
+        xc_autofree char *file = path_of(places, directories[i], name);
+        struct xc_error why = {0};
+        char *text = file ? xc_read_trusted(file, limit, length, &why) : NULL;
+        if (text && path) {
+            *path = file;
+            file = NULL;
+        }
+        if (text)
+            return text;
+        if (error)
+            *error = why;
+    }
+    return NULL;
+}
+
+int xc_policy_keep(const struct xc_places *places, const char *text, size_t length,
+                   struct xc_error *error)
+{
+    char hash[17];
+    hash_text(text, length, hash);
+    if (keep(places, LAST_GOOD, text, length, error) < 0)
+        return -1;
+    /* arm_after counts from here; the same bytes installed again do not start it anew */
+    size_t size;
+    xc_autofree char *seen = kept(places, SEEN, SMALL, &size, NULL, NULL);
+    if (seen && xc_starts(seen, hash))
+        return 0;
+    char line[64];
+    int count = snprintf(line, sizeof line, "%s %lld\n", hash, (long long)time(NULL));
+    return keep(places, SEEN, line, (size_t)count, error);
+}
+
+int xc_policy_arm(const struct xc_places *places, const char *hash, struct xc_error *error)
+{
+    char line[20];
+    if (strlen(hash) != 16 || strspn(hash, "0123456789abcdef") != 16)
+        return xc_error_set(error, XC_EINPUT, NULL, "\"%.32s\" is no policy's hash", hash);
+    int count = snprintf(line, sizeof line, "%s\n", hash);
+    return keep(places, ARMED, line, (size_t)count, error);
+}
+
+/* Seconds after which a new policy arms itself; 0: never. */
+static unsigned arm_after(const struct xc_policy *policy)
+{
+    unsigned seconds = 0;
+    const char *text = xc_yaml_text(policy->tree, "arm_after");
+    return text && pol_seconds(text, &seconds) ? seconds : 0;
+}
+
+static bool is_armed(const struct xc_places *places, const struct xc_policy *policy)
+{
+    size_t length;
+    xc_autofree char *armed = kept(places, ARMED, SMALL, &length, NULL, NULL);
+    if (armed && xc_starts(armed, policy->hash))
+        return true;
+    unsigned after = arm_after(policy);
+    xc_autofree char *seen = kept(places, SEEN, SMALL, &length, NULL, NULL);
+    if (!after || !seen || !xc_starts(seen, policy->hash))
+        return false;
+    long since;
+    return seen[16] == ' ' && xc_to_long(xc_trim(seen + 17), 1, __LONG_MAX__, &since) &&
+           time(NULL) >= since && time(NULL) - since >= (time_t)after;
+}
+
+/* ---- loading ------------------------------------------------------------------------------------------------ */
+
+static int load_last_good(const struct xc_places *places, struct xc_policy **out,
+                          struct xc_policy_source *source, const struct xc_error *live,
+                          struct xc_error *error)
+{
+    char text[sizeof(struct xc_error)];
+    size_t length;
+    struct xc_error why;
+    char *path = NULL;
+    xc_autofree char *good = kept(places, LAST_GOOD, XC_POLICY_LIMIT, &length, &path, NULL);
+    if (!good || xc_policy_parse(good, length, path, out, &why) < 0) {
+        free(path);
+        if (error)
+            *error = *live;
+        return -1;
+    }
+    free(source->path);
+    source->path = path;
+    source->last_good = true;
+    source->live_error = strdup(xc_error_text(live, text, sizeof text));
+    if (!source->live_error) {
+        xc_policy_free(*out);
+        xc_policy_source_clear(source);
+        return xc_error_nomem(error);
+    }
+    return 0;
+}
+
+int xc_policy_load(const struct xc_places *places, struct xc_policy **out,
+                   struct xc_policy_source *source, struct xc_error *error)
+{
+    struct xc_error live = {0};
+    struct xc_policy_source none = {0};
+    size_t length;
+    *source = none;
+    xc_autofree char *text = read_live(places, &source->path, &length, &live);
+    if (text && xc_policy_parse(text, length, source->path, out, &live) == 0) {
+        source->armed = is_armed(places, *out);
+        return 0;
+    }
+    /* no policy at all is a decision, not an accident: no copy may outlive it */
+    if (live.code == XC_ENOENT && !places->policy) {
+        if (error)
+            *error = live;
+        return -1;
+    }
+    int rc = load_last_good(places, out, source, &live, error);
+    if (rc < 0)
+        xc_policy_source_clear(source);
+    return rc;
+}
+
+const char *xc_policy_disabled(const struct xc_places *places)
+{
+    static const char *const switches[] = {"/etc/xcloud/disabled", "/run/xcloud/disabled"};
+    for (size_t i = 0; i < XC_COUNT(switches); i++) {
+        xc_autofree char *path = path_of(places, switches[i], "");
+        struct stat st;
+        /* anybody who can make a file there is root; its content does not matter */
+        if (path && lstat(path, &st) == 0)
+            return switches[i];
+    }
+    return NULL;
+}
