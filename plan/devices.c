@@ -1,4 +1,5 @@
 /* Which GPUs, memory nodes and NICs go with each task? */
+#include <limits.h>
 #include <string.h>
 
 #include "work.h"
@@ -291,12 +292,14 @@ static bool slot_has(const struct match *match, size_t place, size_t rail)
     return false;
 }
 
-/* The nearest rail to the slot's home that the search has not seen; FREE: none. */
-static size_t next_choice(const struct match *match, size_t place)
+/* The nearest rail to the slot's home that the search has not seen and that fewer than `limit` places
+ * have; FREE: none. */
+static size_t next_choice(const struct match *match, size_t place, unsigned limit)
 {
     size_t slot = match->slot[place], nrails = match->work->nrails, best = FREE, best_apart = 0;
     for (size_t r = 0; r < nrails; r++) {
-        if (!match->near[slot * nrails + r] || match->seen[r] || slot_has(match, place, r))
+        if (!match->near[slot * nrails + r] || match->seen[r] || match->load[r] >= limit ||
+            slot_has(match, place, r))
             continue;
         size_t home = match->home[slot], apart = r >= home ? 2 * (r - home) : 2 * (home - r) + 1;
         if (best == FREE || apart < best_apart) {
@@ -307,31 +310,30 @@ static size_t next_choice(const struct match *match, size_t place)
     return best;
 }
 
-/* An augmenting path: takes a rail with room under `limit`, or one whose holder finds another. */
+/* An augmenting path: a rail with room under `limit`, or one whose holder finds another. */
 static bool find_rail(struct match *match, size_t place, unsigned limit)
 {
-    for (;;) {
-        size_t rail = next_choice(match, place);
-        if (rail == FREE)
-            return false;
+    size_t rail = next_choice(match, place, limit);
+    if (rail != FREE) {
+        match->taken[place] = rail;
+        match->load[rail]++;
+        return true;
+    }
+    while ((rail = next_choice(match, place, UINT_MAX)) != FREE) {
         match->seen[rail] = 1;
-        if (match->load[rail] < limit) {
-            match->taken[place] = rail;
-            match->load[rail]++;
-            return true;
-        }
         for (size_t p = 0; p < match->nplaces; p++) {
             if (match->taken[p] != rail || match->slot[p] == match->slot[place])
                 continue;
             match->load[rail]--;
-            if (find_rail(match, p, limit)) {
-                match->taken[place] = rail;
-                match->load[rail]++;
-                return true;
-            }
-            match->load[rail]++;
+            bool moved = find_rail(match, p, limit);
+            match->load[rail]++; /* the holder's, or this place's own */
+            if (!moved)
+                continue;
+            match->taken[place] = rail;
+            return true;
         }
     }
+    return false;
 }
 
 static void match_all(struct match *match)
