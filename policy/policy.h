@@ -58,6 +58,12 @@ int pol_check(const char *name, const struct xc_yaml *tree, struct xc_error *err
 /* Every key of the grammar, one path a line: "classes[].bind.memory". */
 void pol_list_keys(struct xc_text *out);
 
+/* A class by its name, or NULL. */
+const struct xc_yaml *pol_class(const struct xc_policy *policy, const char *name);
+/* The rules of a class whatever the node is; NULL: of nodes without a class. */
+int pol_resolve_class(const struct xc_policy *policy, const char *name, struct xc_rules **out,
+                      struct xc_error *error);
+
 /* Errors about a node or its key: file:line:column and the message. Return -1. */
 int pol_bad(struct pol_reading *r, const struct xc_yaml *node, const char *format, ...)
     xc_printf(3, 4);

@@ -420,13 +420,11 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const struct xc_origin *)a)->key, ((const struct xc_origin *)b)->key);
 }
 
-int xc_policy_resolve(const struct xc_policy *policy, const struct xc_who *who,
-                      const struct xc_job_facts *job, const char *profile, struct xc_rules **out,
-                      struct xc_error *error)
+/* The rules when the class and the job's entry are known; either may be NULL. */
+static int resolve(const struct xc_policy *policy, const struct xc_yaml *class_,
+                   const struct xc_yaml *entry, size_t index, const struct xc_job_facts *job,
+                   const char *profile, struct xc_rules **out, struct xc_error *error)
 {
-    size_t index;
-    const struct xc_yaml *class_ = first_class(policy, who);
-    const struct xc_yaml *entry = first_job(policy, job, &index);
     const char *name = xc_yaml_text(class_, "name");
     char from_class[XC_PROFILE_MAX + 16] = "", from_job[32];
     snprintf(from_class, sizeof from_class, "class %s", name ? name : "");
@@ -453,6 +451,30 @@ int xc_policy_resolve(const struct xc_policy *policy, const struct xc_who *who,
     qsort(rules->origins, rules->norigins, sizeof *rules->origins, by_key);
     *out = rules;
     return 0;
+}
+
+int xc_policy_resolve(const struct xc_policy *policy, const struct xc_who *who,
+                      const struct xc_job_facts *job, const char *profile, struct xc_rules **out,
+                      struct xc_error *error)
+{
+    size_t index;
+    const struct xc_yaml *entry = first_job(policy, job, &index);
+    return resolve(policy, first_class(policy, who), entry, index, job, profile, out, error);
+}
+
+const struct xc_yaml *pol_class(const struct xc_policy *policy, const char *name)
+{
+    const struct xc_yaml *classes = xc_yaml_get(policy->tree, "classes");
+    for (size_t i = 0; classes && i < classes->nchildren; i++)
+        if (xc_streq(xc_yaml_text(&classes->children[i], "name"), name))
+            return &classes->children[i];
+    return NULL;
+}
+
+int pol_resolve_class(const struct xc_policy *policy, const char *name, struct xc_rules **out,
+                      struct xc_error *error)
+{
+    return resolve(policy, name ? pol_class(policy, name) : NULL, NULL, 0, NULL, NULL, out, error);
 }
 
 struct xc_rules *xc_rules_builtin(void)

@@ -1,33 +1,15 @@
-/* Where is the policy, may root believe it, and what holds while it does not load? */
-#include <errno.h>
-#include <inttypes.h>
+/* May root believe the policy, and what holds while it does not load? */
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "place.h"
 #include "policy.h"
 
 #define LAST_GOOD       "policy.good"
 #define ARMED           "armed"
 #define SEEN            "seen"
-#define SLURM_CONF      "/etc/slurm/slurm.conf"
-#define CONFIGLESS      "/run/slurm/conf"
-#define SLURMD_CACHE    "/var/spool/slurmd/conf-cache"
 #define SMALL           4096
-
-/* "" for the live machine. */
-static const char *prefix_of(const struct xc_places *places)
-{
-    return places->prefix ? places->prefix : "";
-}
-
-static char *path_of(const struct xc_places *places, const char *directory, const char *name)
-{
-    struct xc_text text = XC_TEXT_INIT;
-    xc_text_addf(&text, "%s%s%s%s", prefix_of(places), directory, *name ? "/" : "", name);
-    return xc_text_take(&text);
-}
 
 void xc_policy_source_clear(struct xc_policy_source *source)
 {
@@ -36,80 +18,6 @@ void xc_policy_source_clear(struct xc_policy_source *source)
     free(source->path);
     free(source->live_error);
     *source = (struct xc_policy_source){0};
-}
-
-/* ---- the live file ----------------------------------------------------------------------------------- */
-
-/* A path of ours with the directory of slurm.conf in front. */
-static char *beside_slurm_conf(const char *conf, const char *prefix)
-{
-    const char *slash = strrchr(conf, '/');
-    if (!slash)
-        return NULL;
-    struct xc_text text = XC_TEXT_INIT;
-    xc_text_add(&text, prefix);
-    xc_text_add_n(&text, conf, (size_t)(slash - conf));
-    xc_text_add(&text, "/" XC_POLICY_IN_SLURM);
-    return xc_text_take(&text);
-}
-
-/* The index-th place where a policy may be; NULL after the last, with *end set. */
-static char *candidate(const struct xc_places *places, unsigned index, bool *end)
-{
-    static const char *const caches[] = {CONFIGLESS, SLURMD_CACHE};
-    if (places->policy) { /* told where: nowhere else */
-        *end = index > 0;
-        return *end ? NULL : path_of(places, places->policy, "");
-    }
-    if (index == 0)
-        return path_of(places, XC_POLICY_FILE, "");
-    if (index == 1)
-        return beside_slurm_conf(places->slurm_conf ? places->slurm_conf : SLURM_CONF,
-                                 prefix_of(places));
-    *end = places->slurm_conf || index - 2 >= XC_COUNT(caches);
-    return *end ? NULL : path_of(places, caches[index - 2], XC_POLICY_IN_SLURM);
-}
-
-/* Reads the first that exists. *path gets its name also when it cannot be used. */
-static char *read_live(const struct xc_places *places, char **path, size_t *length,
-                       struct xc_error *error)
-{
-    bool end = false;
-    for (unsigned index = 0; !end; index++) {
-        char *file = candidate(places, index, &end);
-        if (!file)
-            continue;
-        struct xc_error why = {0};
-        char *text = xc_read_trusted(file, XC_POLICY_LIMIT, length, &why);
-        if (text || why.code != XC_ENOENT) {
-            if (!text && error)
-                *error = why;
-            *path = file;
-            return text;
-        }
-        free(file);
-    }
-    if (places->policy)
-        xc_error_set(error, XC_ENOENT, places->policy, "there is no such policy");
-    else
-        xc_error_set(error, XC_ENOENT, XC_POLICY_FILE, "there is no policy");
-    return NULL;
-}
-
-static void hash_text(const void *bytes, size_t length, char hash[17])
-{
-    snprintf(hash, 17, "%016" PRIx64, xc_hash64(bytes, length));
-}
-
-int xc_policy_live_hash(const struct xc_places *places, char hash[17], struct xc_error *error)
-{
-    xc_autofree char *path = NULL;
-    size_t length;
-    xc_autofree char *text = read_live(places, &path, &length, error);
-    if (!text)
-        return -1;
-    hash_text(text, length, hash);
-    return 0;
 }
 
 /* ---- what we keep --------------------------------------------------------------------------------------- */
@@ -121,14 +29,14 @@ static int keep(const struct xc_places *places, const char *name, const char *by
     static const char *const directories[] = {XC_STATE_DIR, XC_RUN_DIR};
     struct xc_error why = {0};
     for (size_t i = 0; i < XC_COUNT(directories); i++) {
-        xc_autofree char *directory = path_of(places, directories[i], "");
-        xc_autofree char *file = path_of(places, directories[i], name);
+        xc_autofree char *directory = pol_path(places, directories[i], "");
+        xc_autofree char *file = pol_path(places, directories[i], name);
         if (!directory || !file)
             return xc_error_nomem(error);
         if (xc_make_dirs(directory, 0755, &why) == 0 &&
             xc_write_atomic(file, bytes, length, 0644, &why) == 0) {
             /* an older copy on the other side must not win */
-            xc_autofree char *other = path_of(places, directories[1 - i], name);
+            xc_autofree char *other = pol_path(places, directories[1 - i], name);
             if (other && i == 0)
                 unlink(other);
             return 0;
@@ -145,7 +53,7 @@ static char *kept(const struct xc_places *places, const char *name, size_t limit
 {
     static const char *const directories[] = {XC_RUN_DIR, XC_STATE_DIR};
     for (size_t i = 0; i < XC_COUNT(directories); i++) {
-        xc_autofree char *file = path_of(places, directories[i], name);
+        xc_autofree char *file = pol_path(places, directories[i], name);
         struct xc_error why = {0};
         char *text = file ? xc_read_trusted(file, limit, length, &why) : NULL;
         if (text && path) {
@@ -164,7 +72,7 @@ int xc_policy_keep(const struct xc_places *places, const char *text, size_t leng
                    struct xc_error *error)
 {
     char hash[17];
-    hash_text(text, length, hash);
+    pol_hash(text, length, hash);
     if (keep(places, LAST_GOOD, text, length, error) < 0)
         return -1;
     /* arm_after counts from here; the same bytes installed again do not start it anew */
@@ -245,7 +153,7 @@ int xc_policy_load(const struct xc_places *places, struct xc_policy **out,
     struct xc_policy_source none = {0};
     size_t length;
     *source = none;
-    xc_autofree char *text = read_live(places, &source->path, &length, &live);
+    xc_autofree char *text = pol_read_live(places, &source->path, &length, &live);
     if (text && xc_policy_parse(text, length, source->path, out, &live) == 0) {
         source->armed = is_armed(places, *out);
         return 0;
@@ -260,17 +168,4 @@ int xc_policy_load(const struct xc_places *places, struct xc_policy **out,
     if (rc < 0)
         xc_policy_source_clear(source);
     return rc;
-}
-
-const char *xc_policy_disabled(const struct xc_places *places)
-{
-    static const char *const switches[] = {"/etc/xcloud/disabled", "/run/xcloud/disabled"};
-    for (size_t i = 0; i < XC_COUNT(switches); i++) {
-        xc_autofree char *path = path_of(places, switches[i], "");
-        struct stat st;
-        /* anybody who can make a file there is root; its content does not matter */
-        if (path && lstat(path, &st) == 0)
-            return switches[i];
-    }
-    return NULL;
 }

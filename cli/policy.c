@@ -1,0 +1,628 @@
+/* xcloud policy: is this file a policy, what does it mean here, and how does it get into force? */
+#include <getopt.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../policy/policy.h"
+#include "cli.h"
+
+struct options {
+    const char *policy, *node, *machine, *profile, *prefix, *cpus;
+    struct xc_job_facts job;
+    bool json, list_keys, has_job;
+    int operands;
+    char **operand;
+};
+
+enum { POLICY = 256, NODE, MACHINE, JSON, PARTITION, JOB_NODES, PROFILE, PREFIX, CPUS, LIST_KEYS, HELP };
+
+static const struct option long_options[] = {
+    {"policy", required_argument, NULL, POLICY},
+    {"node", required_argument, NULL, NODE},
+    {"machine", required_argument, NULL, MACHINE},
+    {"json", no_argument, NULL, JSON},
+    {"partition", required_argument, NULL, PARTITION},
+    {"job-nodes", required_argument, NULL, JOB_NODES},
+    {"profile", required_argument, NULL, PROFILE},
+    {"prefix", required_argument, NULL, PREFIX},
+    {"cpus", required_argument, NULL, CPUS},
+    {"list-keys", no_argument, NULL, LIST_KEYS},
+    {"help", no_argument, NULL, HELP},
+    {0},
+};
+
+static int usage(FILE *out, int rc)
+{
+    fputs("usage: xcloud policy check FILE|-\n"
+          "           is it a policy? one line, exit 0; or its first error, exit 1\n"
+          "       xcloud policy explain [--policy FILE] [--node NAME] [--machine M] [--json]\n"
+          "                             [--partition P] [--job-nodes N] [--profile P]\n"
+          "           every value in force and where it comes from\n"
+          "       xcloud policy install [--prefix DIR] FILE\n"
+          "           check it, show what changes, put it in place\n"
+          "       xcloud policy arm [--prefix DIR]\n"
+          "           let the installed policy drain nodes\n"
+          "       xcloud policy slurm-conf [--cpus LIST] [--policy FILE] [--node NAME] [--machine M]\n"
+          "           the words for slurm.conf that reserve the housekeeping CPUs\n",
+          out);
+    return rc;
+}
+
+static int take_job_nodes(struct options *o, const char *text)
+{
+    long number;
+    if (!xc_to_long(text, 1, 1000000, &number))
+        return cli_usage("policy", "--job-nodes is \"%.40s\"; expected a number", text);
+    o->job.job_nodes = (unsigned)number;
+    o->has_job = true;
+    return 0;
+}
+
+static int take_option(struct options *o, int option)
+{
+    switch (option) {
+    case POLICY:
+        o->policy = optarg;
+        return 0;
+    case NODE:
+        o->node = optarg;
+        return 0;
+    case MACHINE:
+        o->machine = optarg;
+        return 0;
+    case JSON:
+        o->json = true;
+        return 0;
+    case PARTITION:
+        o->job.partition = optarg;
+        o->has_job = true;
+        return 0;
+    case JOB_NODES:
+        return take_job_nodes(o, optarg);
+    case PROFILE:
+        o->profile = optarg;
+        return 0;
+    case PREFIX:
+        o->prefix = optarg;
+        return 0;
+    case CPUS:
+        o->cpus = optarg;
+        return 0;
+    case LIST_KEYS:
+        o->list_keys = true;
+        return 0;
+    default:
+        return usage(stderr, 2);
+    }
+}
+
+static struct xc_places places_of(const struct options *o)
+{
+    struct xc_places places = {.prefix = o->prefix ? o->prefix : "",
+                               .slurm_conf = o->prefix ? NULL : getenv("SLURM_CONF")};
+    return places;
+}
+
+/* A policy that a person names: anybody's file, or standard input. */
+static char *read_named(const char *file, size_t *length, struct xc_error *error)
+{
+    xc_autofclose FILE *stream = xc_streq(file, "-") ? fdopen(dup(0), "re") : fopen(file, "re");
+    if (!stream) {
+        xc_error_errno(error, file, "cannot open it");
+        return NULL;
+    }
+    return xc_read_fd(fileno(stream), file, XC_POLICY_LIMIT, length, error);
+}
+
+static void policy_free_ptr(struct xc_policy **policy)
+{
+    xc_policy_free(*policy);
+}
+
+static void rules_free_ptr(struct xc_rules **rules)
+{
+    xc_rules_free(*rules);
+}
+
+static void node_free_ptr(struct xc_node **node)
+{
+    xc_node_free(*node);
+}
+
+#define autopolicy xc_cleanup(policy_free_ptr)
+#define autorules  xc_cleanup(rules_free_ptr)
+#define autonode   xc_cleanup(node_free_ptr)
+
+/* The answer is no: the error as it is, so that FILE:LINE:COLUMN starts the line for editors. */
+static int not_valid(const struct xc_error *error)
+{
+    char text[sizeof(struct xc_error)];
+    fprintf(stderr, "%s\n", xc_error_text(error, text, sizeof text));
+    return 1;
+}
+
+/* ---- check -------------------------------------------------------------------------------------------- */
+
+static int check(struct options *o)
+{
+    struct xc_error error = {0};
+    if (o->list_keys) {
+        xc_autotext struct xc_text keys = XC_TEXT_INIT;
+        pol_list_keys(&keys);
+        return cli_print(&keys);
+    }
+    if (o->operands != 1)
+        return cli_usage("policy", "check takes one file, or - for standard input");
+    const char *file = o->operand[0];
+    size_t length;
+    xc_autofree char *text = read_named(file, &length, &error);
+    if (!text)
+        return cli_fail(&error);
+    autopolicy struct xc_policy *policy = NULL;
+    const char *name = xc_streq(file, "-") ? "standard input" : file;
+    if (xc_policy_parse(text, length, name, &policy, &error) < 0)
+        return not_valid(&error);
+    size_t classes = xc_policy_nclasses(policy);
+    printf("ok: %zu class%s, hash %s\n", classes, classes == 1 ? "" : "es", xc_policy_hash(policy));
+    return fflush(stdout) == EOF ? 2 : 0;
+}
+
+/* ---- explain --------------------------------------------------------------------------------------------- */
+
+/* The policy that is meant: --policy, or the live one. NULL policy and 0: there is none. */
+static int load(const struct options *o, struct xc_policy **policy, struct xc_policy_source *source,
+                struct xc_error *error)
+{
+    if (o->policy) {
+        size_t length;
+        xc_autofree char *text = read_named(o->policy, &length, error);
+        source->path = strdup(o->policy);
+        return text && source->path ? xc_policy_parse(text, length, o->policy, policy, error) : -1;
+    }
+    struct xc_places places = places_of(o);
+    struct xc_error why = {0};
+    int rc = xc_policy_load(&places, policy, source, &why);
+    if (rc < 0 && why.code == XC_ENOENT)
+        return 0;
+    if (rc < 0 && error)
+        *error = why;
+    return rc;
+}
+
+/* Rules on the node that the options name. With --node alone only its name and Slurm's features are
+ * known: this machine's product says nothing about another node. */
+static int rules_for(const struct options *o, const struct xc_policy *policy, char *name,
+                     size_t size, struct xc_rules **rules, struct xc_error *error)
+{
+    if (!policy) {
+        *rules = xc_rules_builtin();
+        return *rules ? 0 : xc_error_nomem(error);
+    }
+    xc_autoroot struct xc_root *root = NULL;
+    autonode struct xc_node *node = NULL;
+    const char *known = cli_node_name(o->machine, o->node, name, size);
+    if (known != name)
+        snprintf(name, size, "%s", known);
+    bool named = o->node && !o->machine;
+    if (!named && cli_open_machine(o->machine, o->node, &root, &node, error) < 0)
+        return -1;
+    if (named && xc_root_open_dir("/", &root, error) < 0)
+        return -1;
+    struct xc_slurm_node slurm = {0};
+    if (xc_slurm_conf_node(root, o->machine ? NULL : getenv("SLURM_CONF"), name, &slurm, NULL) < 0)
+        slurm.features = NULL;
+    struct xc_who who = {
+        .node = name,
+        .features = (const char *const *)slurm.features,
+        .product = node ? node->product : NULL,
+        .vendor = node ? node->vendor : NULL,
+        .environment = node ? xc_environment_name(node->environment) : NULL,
+    };
+    int rc = xc_policy_resolve(policy, &who, o->has_job ? &o->job : NULL, o->profile, rules, error);
+    xc_slurm_node_clear(&slurm);
+    return rc;
+}
+
+static void explain_json(const struct xc_policy *policy, const struct xc_policy_source *source,
+                         const char *node, const struct xc_rules *rules, struct xc_text *out)
+{
+    struct xc_json json;
+    xc_json_begin(&json, out, true);
+    xc_json_object(&json, NULL);
+    xc_json_string(&json, "policy", source->path);
+    xc_json_string(&json, "hash", policy ? xc_policy_hash(policy) : NULL);
+    xc_json_bool(&json, "armed", source->armed);
+    xc_json_bool(&json, "last_good", source->last_good);
+    xc_json_string(&json, "live_error", source->live_error);
+    xc_json_string(&json, "node", node);
+    xc_json_string(&json, "class", rules->class_name);
+    xc_json_array(&json, "values");
+    for (size_t i = 0; i < rules->norigins; i++) {
+        const struct xc_origin *origin = &rules->origins[i];
+        xc_json_object(&json, NULL);
+        xc_json_string(&json, "key", origin->key);
+        xc_json_string(&json, "value", origin->value);
+        xc_json_string(&json, "from", origin->from);
+        xc_json_int(&json, "line", origin->line);
+        xc_json_end(&json, '}');
+    }
+    xc_json_end(&json, ']');
+    xc_json_end(&json, '}');
+    xc_text_add(out, "\n");
+}
+
+static void explain_table(const struct xc_policy_source *source, const struct xc_rules *rules,
+                          struct xc_text *out)
+{
+    xc_autotable struct xc_table table;
+    xc_table_begin(&table, 4);
+    xc_table_row(&table);
+    static const char *const heads[] = {"KEY", "VALUE", "FROM", "WHERE"};
+    for (size_t i = 0; i < XC_COUNT(heads); i++)
+        xc_table_cell(&table, i, "%s", heads[i]);
+    for (size_t i = 0; i < rules->norigins; i++) {
+        const struct xc_origin *origin = &rules->origins[i];
+        xc_table_row(&table);
+        xc_table_cell(&table, 0, "%s", origin->key);
+        xc_table_cell(&table, 1, "%s", origin->value);
+        xc_table_cell(&table, 2, "%s", origin->from);
+        if (origin->line)
+            xc_table_cell(&table, 3, "%s:%u", source->path, origin->line);
+    }
+    xc_table_write(&table, out);
+}
+
+static void explain_head(const struct xc_policy *policy, const struct xc_policy_source *source,
+                         const char *node, const struct xc_rules *rules, bool live,
+                         struct xc_text *out)
+{
+    if (!policy) {
+        xc_text_addf(out, "There is no policy: what is built in holds.\n\n");
+        return;
+    }
+    xc_text_addf(out, "policy  %s, hash %s%s\n", source->path, xc_policy_hash(policy),
+                 !live             ? ""
+                 : source->armed   ? ", armed"
+                                   : ", not armed: it drains nothing");
+    if (source->last_good)
+        xc_text_addf(out, "        the last good copy; the live file does not load: %s\n",
+                     source->live_error);
+    xc_text_addf(out, "node    %s, %s%s\n\n", node, rules->class_name ? "class " : "no class matches",
+                 rules->class_name ? rules->class_name : "");
+}
+
+static int explain(struct options *o)
+{
+    struct xc_error error = {0};
+    struct xc_policy_source source = {0};
+    autopolicy struct xc_policy *policy = NULL;
+    autorules struct xc_rules *rules = NULL;
+    char name[256] = "";
+    if (o->operands != 0)
+        return cli_usage("policy", "explain takes no file; --policy FILE names one");
+    if (load(o, &policy, &source, &error) < 0 ||
+        rules_for(o, policy, name, sizeof name, &rules, &error) < 0) {
+        xc_policy_source_clear(&source);
+        return cli_fail(&error);
+    }
+    xc_autotext struct xc_text out = XC_TEXT_INIT;
+    if (o->json) {
+        explain_json(policy, &source, name, rules, &out);
+    } else {
+        explain_head(policy, &source, name, rules, !o->policy, &out);
+        explain_table(&source, rules, &out);
+    }
+    xc_policy_source_clear(&source);
+    return cli_print(&out);
+}
+
+/* ---- install ------------------------------------------------------------------------------------------------ */
+
+static bool same_tree(const struct xc_yaml *a, const struct xc_yaml *b)
+{
+    if (!a || !b)
+        return a == b;
+    if (a->kind != b->kind || a->nchildren != b->nchildren || !xc_streq(a->text, b->text))
+        return false;
+    for (size_t i = 0; i < a->nchildren; i++) {
+        const struct xc_yaml *other =
+            a->kind == XC_YAML_MAP ? xc_yaml_get(b, a->children[i].key) : &b->children[i];
+        if (!same_tree(&a->children[i], other))
+            return false;
+    }
+    return true;
+}
+
+static const struct xc_origin *find_origin(const struct xc_rules *rules, const char *key)
+{
+    for (size_t i = 0; rules && i < rules->norigins; i++)
+        if (xc_streq(rules->origins[i].key, key))
+            return &rules->origins[i];
+    return NULL;
+}
+
+static void change(struct xc_table *table, const char *class_name, const char *key, const char *was,
+                   const char *is)
+{
+    xc_table_row(table);
+    xc_table_cell(table, 0, "%s", class_name);
+    xc_table_cell(table, 1, "%s", key);
+    xc_table_cell(table, 2, "%s", was);
+    xc_table_cell(table, 3, "%s", is);
+}
+
+/* Values of one class that differ. Either side may be NULL: the class is not in that policy. */
+static void compare_rules(struct xc_table *table, const char *class_name, const struct xc_rules *was,
+                          const struct xc_rules *is)
+{
+    for (size_t i = 0; was && i < was->norigins; i++) {
+        const struct xc_origin *old = &was->origins[i], *now = find_origin(is, old->key);
+        if (!now || !xc_streq(old->value, now->value))
+            change(table, class_name, old->key, old->value, now ? now->value : "-");
+    }
+    for (size_t i = 0; is && i < is->norigins; i++)
+        if (!find_origin(was, is->origins[i].key))
+            change(table, class_name, is->origins[i].key, "-", is->origins[i].value);
+}
+
+/* What no list of values shows: whom a class matches, and what waits for a job or a word. */
+static void compare_trees(struct xc_table *table, const char *class_name, const struct xc_yaml *was,
+                          const struct xc_yaml *is)
+{
+    static const char *const keys[] = {"match", "profiles", "env"};
+    for (size_t i = 0; was && is && i < XC_COUNT(keys); i++)
+        if (!same_tree(xc_yaml_get(was, keys[i]), xc_yaml_get(is, keys[i])))
+            change(table, class_name, keys[i], "", "changed");
+}
+
+static int compare_class(struct xc_table *table, const char *name, const struct xc_policy *was,
+                         const struct xc_policy *is, struct xc_error *error)
+{
+    autorules struct xc_rules *old = NULL, *now = NULL;
+    const struct xc_yaml *old_class = name && was ? pol_class(was, name) : NULL;
+    const struct xc_yaml *now_class = name ? pol_class(is, name) : NULL;
+    if (was && (!name || old_class) && pol_resolve_class(was, name, &old, error) < 0)
+        return -1;
+    if ((!name || now_class) && pol_resolve_class(is, name, &now, error) < 0)
+        return -1;
+    const char *shown = name ? name : "(no class)";
+    compare_rules(table, shown, old, now);
+    compare_trees(table, shown, old_class, now_class);
+    return 0;
+}
+
+static int compare_policies(struct xc_table *table, const struct xc_policy *was,
+                            const struct xc_policy *is, struct xc_error *error)
+{
+    for (size_t i = 0; i < xc_policy_nclasses(is); i++)
+        if (compare_class(table, xc_policy_class_name(is, i), was, is, error) < 0)
+            return -1;
+    for (size_t i = 0; was && i < xc_policy_nclasses(was); i++)
+        if (!pol_class(is, xc_policy_class_name(was, i)) &&
+            compare_class(table, xc_policy_class_name(was, i), was, is, error) < 0)
+            return -1;
+    if (compare_class(table, NULL, was, is, error) < 0)
+        return -1;
+    if (was && !same_tree(xc_yaml_get(was->tree, "jobs"), xc_yaml_get(is->tree, "jobs")))
+        change(table, "(all)", "jobs", "", "changed");
+    size_t n = was ? xc_policy_nclasses(was) : 0;
+    bool same_order = n == xc_policy_nclasses(is);
+    for (size_t i = 0; same_order && i < n; i++)
+        same_order = xc_streq(xc_policy_class_name(was, i), xc_policy_class_name(is, i));
+    if (was && !same_order)
+        change(table, "(all)", "classes", "", "the list or its order changed");
+    return 0;
+}
+
+static char *installed_path(const struct options *o)
+{
+    struct xc_text text = XC_TEXT_INIT;
+    xc_text_addf(&text, "%s%s", o->prefix ? o->prefix : "", XC_POLICY_FILE);
+    return xc_text_take(&text);
+}
+
+static int show_changes(const char *path, const struct xc_policy *is, struct xc_error *error)
+{
+    struct xc_error why = {0};
+    size_t length;
+    autopolicy struct xc_policy *was = NULL;
+    xc_autofree char *text = xc_read_trusted(path, XC_POLICY_LIMIT, &length, &why);
+    if (!text || xc_policy_parse(text, length, path, &was, &why) < 0) {
+        char shown[sizeof(struct xc_error)];
+        if (why.code == XC_ENOENT)
+            printf("%s is new: nothing is compared\n", path);
+        else
+            printf("the file in place cannot be compared: %s\n",
+                   xc_error_text(&why, shown, sizeof shown));
+        return 0;
+    }
+    xc_autotable struct xc_table table;
+    xc_table_begin(&table, 4);
+    change(&table, "CLASS", "KEY", "WAS", "IS");
+    if (compare_policies(&table, was, is, error) < 0)
+        return -1;
+    if (table.rows == 1) {
+        printf("no value changes\n");
+        return 0;
+    }
+    xc_autotext struct xc_text out = XC_TEXT_INIT;
+    xc_table_write(&table, &out);
+    return cli_print(&out) == 0 ? 0 : xc_error_set(error, XC_ESYS, NULL, "cannot write");
+}
+
+static int put_in_place(const struct options *o, const char *path, const char *text, size_t length,
+                        struct xc_error *error)
+{
+    struct xc_places places = places_of(o);
+    xc_autofree char *directory = strdup(path);
+    if (!directory)
+        return xc_error_nomem(error);
+    *strrchr(directory, '/') = '\0';
+    umask(022); /* srun and users read it; so must they pass its directories */
+    if (xc_make_dirs(directory, 0755, error) < 0 ||
+        xc_write_atomic(path, text, length, 0644, error) < 0)
+        return -1;
+    if (xc_policy_keep(&places, text, length, error) < 0)
+        return xc_error_wrap(error, "%s is in place, but its last good copy is not", path);
+    return 0;
+}
+
+static int install(struct options *o)
+{
+    struct xc_error error = {0};
+    if (o->operands != 1)
+        return cli_usage("policy", "install takes one file");
+    size_t length;
+    xc_autofree char *text = read_named(o->operand[0], &length, &error);
+    xc_autofree char *path = installed_path(o);
+    if (!text || !path)
+        return cli_fail(&error);
+    autopolicy struct xc_policy *policy = NULL;
+    if (xc_policy_parse(text, length, o->operand[0], &policy, &error) < 0)
+        return not_valid(&error);
+    if (show_changes(path, policy, &error) < 0 || put_in_place(o, path, text, length, &error) < 0)
+        return cli_fail(&error);
+
+    struct xc_places places = places_of(o);
+    struct xc_policy_source source = {0};
+    autopolicy struct xc_policy *live = NULL;
+    if (xc_policy_load(&places, &live, &source, &error) < 0)
+        return cli_fail(&error);
+    const char *after = xc_yaml_text(policy->tree, "arm_after");
+    unsigned seconds;
+    bool arms_itself = after && pol_seconds(after, &seconds);
+    printf("installed %s, hash %s\n", path, xc_policy_hash(policy));
+    if (source.armed)
+        printf("it is armed: it may drain nodes where its mode is enforce\n");
+    else
+        printf("it binds jobs as its mode says, and only reports what it would drain, until xcloud "
+               "policy arm%s%s\n",
+               arms_itself ? " or, by itself, after " : "", arms_itself ? after : "");
+    if (source.last_good || !xc_streq(source.path, path))
+        printf("note: %s is in force, not this file\n", source.path);
+    xc_policy_source_clear(&source);
+    return fflush(stdout) == EOF ? 2 : 0;
+}
+
+static int arm(struct options *o)
+{
+    struct xc_error error = {0};
+    struct xc_places places = places_of(o);
+    struct xc_policy_source source = {0};
+    autopolicy struct xc_policy *policy = NULL;
+    if (o->operands != 0)
+        return cli_usage("policy", "arm takes no file: it arms the installed policy");
+    if (xc_policy_load(&places, &policy, &source, &error) < 0)
+        return cli_fail(&error);
+    int rc = 0;
+    if (source.last_good) {
+        fprintf(stderr, "xcloud: nothing is armed, the live policy does not load: %s\n",
+                source.live_error);
+        rc = 1;
+    } else {
+        umask(022);
+        rc = xc_policy_arm(&places, xc_policy_hash(policy), &error) < 0 ? cli_fail(&error) : 0;
+        if (rc == 0)
+            printf("armed %s, hash %s: it may drain nodes where its mode is enforce\n", source.path,
+                   xc_policy_hash(policy));
+    }
+    xc_policy_source_clear(&source);
+    return rc;
+}
+
+/* ---- slurm-conf ----------------------------------------------------------------------------------------------- */
+
+/* OS CPUs to reserve: --cpus, or what the policy's housekeeping lists. */
+static int wanted_cpus(const struct options *o, const struct xc_node *node, const char *name,
+                       struct xc_set *out, struct xc_error *error)
+{
+    xc_autoset struct xc_set online = XC_SET_EMPTY;
+    autorules struct xc_rules *rules = NULL;
+    xc_node_online(node, &online);
+    struct xc_cpulist list = {.text = (char *)(uintptr_t)o->cpus};
+    const char *where = "--cpus";
+    bool whole = true;
+    if (!o->cpus) {
+        if (cli_rules(o->policy, node, name, NULL, NULL, &rules, error) < 0)
+            return -1;
+        if (rules->cpus.housekeeping != XC_HK_LIST)
+            return xc_error_set(error, XC_EINPUT, "cpus.housekeeping",
+                                "the policy lists no CPUs for this node; --cpus LIST names them");
+        list = rules->cpus.housekeeping_list;
+        where = "cpus.housekeeping";
+        whole = rules->cpus.whole_cores;
+    } else if (pol_cpulist_problem(o->cpus)) {
+        return xc_error_set(error, XC_EINPUT, where, "\"%.80s\": %s; expected CPUs as 0-7,56-63",
+                            o->cpus, pol_cpulist_problem(o->cpus));
+    }
+    if (xc_cpulist_resolve(&list, &online, out, where, error) < 0)
+        return -1;
+    if (!xc_set_subset(out, &online))
+        return xc_error_set(error, XC_EINPUT, where, "%s names CPUs that this machine does not have",
+                            list.text);
+    if (whole)
+        xc_node_whole_cores(node, out);
+    return out->failed ? xc_error_nomem(error) : 0;
+}
+
+static int slurm_conf(struct options *o)
+{
+    struct xc_error error = {0};
+    autonode struct xc_node *node = NULL;
+    xc_autoset struct xc_set os = XC_SET_EMPTY, ids = XC_SET_EMPTY;
+    char buffer[256];
+    if (o->operands != 0)
+        return cli_usage("policy", "slurm-conf takes no file");
+    const char *name = cli_node_name(o->machine, o->node, buffer, sizeof buffer);
+    if (cli_open_machine(o->machine, o->node, NULL, &node, &error) < 0 ||
+        wanted_cpus(o, node, name, &os, &error) < 0 ||
+        xc_node_abstract_ids(node, &os, &ids, &error) < 0)
+        return cli_fail(&error);
+    xc_autofree char *list = xc_set_format(&ids), *cpus = xc_set_format(&os);
+    if (!list || !cpus)
+        return cli_fail(&(struct xc_error){.code = XC_ENOMEM, .message = "out of memory"});
+    fprintf(stderr, "OS CPUs %s; add to the NodeName line of %s:\n", cpus, name);
+    printf("CpuSpecList=%s\n", list);
+    return fflush(stdout) == EOF ? 2 : 0;
+}
+
+/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    int (*run)(struct options *o);
+} subcommands[] = {
+    {"check", check}, {"explain", explain},       {"install", install},
+    {"arm", arm},     {"slurm-conf", slurm_conf},
+};
+
+int cli_policy(int argc, char **argv)
+{
+    if (argc < 2)
+        return usage(stderr, 2);
+    const char *name = argv[1];
+    if (xc_streq(name, "--help") || xc_streq(name, "help"))
+        return usage(stdout, 0);
+    struct options o = {0};
+    int option;
+    optind = 1;
+    while ((option = getopt_long(argc - 1, argv + 1, "", long_options, NULL)) != -1) {
+        if (option == HELP)
+            return usage(stdout, 0);
+        int rc = take_option(&o, option);
+        if (rc != 0)
+            return rc;
+    }
+    o.operands = argc - 1 - optind;
+    o.operand = argv + 1 + optind;
+    for (size_t i = 0; i < XC_COUNT(subcommands); i++)
+        if (xc_streq(subcommands[i].name, name))
+            return subcommands[i].run(&o);
+    const char *names[XC_COUNT(subcommands) + 1] = {0};
+    for (size_t i = 0; i < XC_COUNT(subcommands); i++)
+        names[i] = subcommands[i].name;
+    const char *near = xc_nearest(name, names);
+    return cli_usage("policy", "\"%.40s\" is no subcommand%s%s%s", name,
+                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
