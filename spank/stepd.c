@@ -3,8 +3,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <slurm/slurm.h>
-
 #include "plugin.h"
 
 #define LIBRARY XC_LIBDIR "/libxcloud-step.so"
