@@ -203,10 +203,13 @@ struct match {
 
 #define FREE SIZE_MAX
 
+/* A GPU whose own memory is a NUMA node (Grace) sits, for this question, on its CPU's node. */
 static enum xc_path gpu_path(const struct xc_node *node, int gpu, int nic)
 {
-    int a = node->gpus[gpu].pci, b = node->nics[nic].pci;
-    return a < 0 || b < 0 ? XC_PATH_SYS : xc_node_path(node, a, b);
+    enum xc_path path = xc_node_path(node, node->gpus[gpu].pci, node->nics[nic].pci);
+    int numa = node->gpus[gpu].numa;
+    return path == XC_PATH_SYS && numa != XC_NONE && numa == node->nics[nic].numa ? XC_PATH_NODE
+                                                                                  : path;
 }
 
 /* A rank without a GPU is near the NICs of the nodes that its cores are on. */

@@ -183,24 +183,25 @@ static void why_cores(struct work *work, struct xc_plan_task *task, unsigned tra
     work->failed |= !line || here.failed;
 }
 
-static const char *path_words(enum xc_path path)
+static const char *path_words(const struct work *work, const struct xc_plan_task *task,
+                              const struct xc_plan_nic *nic)
 {
-    static const char *const words[] = {"one switch away at most", "several switches away",
-                                        "through the host bridge",
-                                        "through another host bridge of the NUMA node",
-                                        "on another NUMA node, or its place is unknown"};
-    return words[path];
+    static const char *const words[] = {
+        "one switch away", "several switches away", "through the host bridge",
+        "through another host bridge of the NUMA node", "on another NUMA node"};
+    if (task->ngpus == 0 && nic->path == XC_PATH_NODE)
+        return "on a NUMA node of its cores";
+    bool unknown = work->node->nics[nic->nic].numa == XC_NONE;
+    for (size_t i = 0; i < task->ngpus; i++)
+        unknown |= work->node->gpus[task->gpus[i]].numa == XC_NONE;
+    return nic->path == XC_PATH_SYS && unknown ? "at an unknown distance" : words[nic->path];
 }
 
 static void why_nics(struct work *work, struct xc_plan_task *task)
 {
-    for (size_t i = 0; i < task->nnics; i++) {
-        const struct xc_nic *nic = &work->node->nics[task->nics[i].nic];
-        const char *words = task->ngpus == 0 && task->nics[i].path == XC_PATH_NODE
-                                ? "on a NUMA node of its cores"
-                                : path_words(task->nics[i].path);
-        add_why(work, task, "%s %s (%s)", nic->rdma, words, xc_path_name(task->nics[i].path));
-    }
+    for (size_t i = 0; i < task->nnics; i++)
+        add_why(work, task, "%s %s (%s)", work->node->nics[task->nics[i].nic].rdma,
+                path_words(work, task, &task->nics[i]), xc_path_name(task->nics[i].path));
 }
 
 static void explain(struct work *work)
