@@ -336,7 +336,7 @@ static bool same_tree(const struct xc_yaml *a, const struct xc_yaml *b)
 
 static const struct xc_origin *find_origin(const struct xc_rules *rules, const char *key)
 {
-    for (size_t i = 0; rules && i < rules->norigins; i++)
+    for (size_t i = 0; i < rules->norigins; i++)
         if (xc_streq(rules->origins[i].key, key))
             return &rules->origins[i];
     return NULL;
@@ -352,16 +352,16 @@ static void change(struct xc_table *table, const char *class_name, const char *k
     xc_table_cell(table, 3, "%s", is);
 }
 
-/* Values of one class that differ. Either side may be NULL: the class is not in that policy. */
+/* Values of one class that differ. */
 static void compare_rules(struct xc_table *table, const char *class_name, const struct xc_rules *was,
                           const struct xc_rules *is)
 {
-    for (size_t i = 0; was && i < was->norigins; i++) {
+    for (size_t i = 0; i < was->norigins; i++) {
         const struct xc_origin *old = &was->origins[i], *now = find_origin(is, old->key);
         if (!now || !xc_streq(old->value, now->value))
             change(table, class_name, old->key, old->value, now ? now->value : "-");
     }
-    for (size_t i = 0; is && i < is->norigins; i++)
+    for (size_t i = 0; i < is->norigins; i++)
         if (!find_origin(was, is->origins[i].key))
             change(table, class_name, is->origins[i].key, "-", is->origins[i].value);
 }
@@ -371,7 +371,7 @@ static void compare_trees(struct xc_table *table, const char *class_name, const 
                           const struct xc_yaml *is)
 {
     static const char *const keys[] = {"match", "profiles", "env"};
-    for (size_t i = 0; was && is && i < XC_COUNT(keys); i++)
+    for (size_t i = 0; i < XC_COUNT(keys); i++)
         if (!same_tree(xc_yaml_get(was, keys[i]), xc_yaml_get(is, keys[i])))
             change(table, class_name, keys[i], "", "changed");
 }
@@ -380,13 +380,16 @@ static int compare_class(struct xc_table *table, const char *name, const struct 
                          const struct xc_policy *is, struct xc_error *error)
 {
     autorules struct xc_rules *old = NULL, *now = NULL;
-    const struct xc_yaml *old_class = name && was ? pol_class(was, name) : NULL;
+    const struct xc_yaml *old_class = name ? pol_class(was, name) : NULL;
     const struct xc_yaml *now_class = name ? pol_class(is, name) : NULL;
-    if (was && (!name || old_class) && pol_resolve_class(was, name, &old, error) < 0)
-        return -1;
-    if ((!name || now_class) && pol_resolve_class(is, name, &now, error) < 0)
-        return -1;
     const char *shown = name ? name : "(no class)";
+    if (name && (!old_class || !now_class)) {
+        change(table, shown, "", old_class ? "a class" : "-", now_class ? "a class" : "-");
+        return 0;
+    }
+    if (pol_resolve_class(was, name, &old, error) < 0 ||
+        pol_resolve_class(is, name, &now, error) < 0)
+        return -1;
     compare_rules(table, shown, old, now);
     compare_trees(table, shown, old_class, now_class);
     return 0;
@@ -398,19 +401,19 @@ static int compare_policies(struct xc_table *table, const struct xc_policy *was,
     for (size_t i = 0; i < xc_policy_nclasses(is); i++)
         if (compare_class(table, xc_policy_class_name(is, i), was, is, error) < 0)
             return -1;
-    for (size_t i = 0; was && i < xc_policy_nclasses(was); i++)
+    for (size_t i = 0; i < xc_policy_nclasses(was); i++)
         if (!pol_class(is, xc_policy_class_name(was, i)) &&
             compare_class(table, xc_policy_class_name(was, i), was, is, error) < 0)
             return -1;
     if (compare_class(table, NULL, was, is, error) < 0)
         return -1;
-    if (was && !same_tree(xc_yaml_get(was->tree, "jobs"), xc_yaml_get(is->tree, "jobs")))
+    if (!same_tree(xc_yaml_get(was->tree, "jobs"), xc_yaml_get(is->tree, "jobs")))
         change(table, "(all)", "jobs", "", "changed");
-    size_t n = was ? xc_policy_nclasses(was) : 0;
+    size_t n = xc_policy_nclasses(was);
     bool same_order = n == xc_policy_nclasses(is);
     for (size_t i = 0; same_order && i < n; i++)
         same_order = xc_streq(xc_policy_class_name(was, i), xc_policy_class_name(is, i));
-    if (was && !same_order)
+    if (!same_order)
         change(table, "(all)", "classes", "", "the list or its order changed");
     return 0;
 }

@@ -314,6 +314,9 @@ static int check_env_entry(struct pol_reading *r, const struct xc_yaml *entry)
         return 0;
     if (entry->kind == XC_YAML_SCALAR)
         return pol_read_env_value(r, entry);
+    if (entry->kind == XC_YAML_LIST)
+        return pol_bad(r, entry, "%.60s is a list; expected a value, or { value: …, set: … }",
+                       entry->key);
     if (check_members(r, entry, pol_env_entry, NULL, entry->key) < 0)
         return -1;
     const struct xc_yaml *value = xc_yaml_get(entry, "value");

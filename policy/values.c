@@ -422,11 +422,13 @@ static char *cpulist(struct pol_reading *r, const struct xc_yaml *node, const ch
     xc_names_free(&strings);
     if (!all)
         return NULL;
-    const char *problem = pol_cpulist_problem(all);
+    static const char *const known[] = {"slurm", "none", "all", "auto", "off", NULL};
+    const char *problem = pol_cpulist_problem(all), *near = xc_nearest(all, known);
     if (!problem)
         return all;
-    pol_bad(r, node, "%s is \"%.80s\": %s; expected %s%s", r->key->name, all, problem, words,
-            CPULIST_EXPECTED);
+    pol_bad(r, node, "%s is \"%.80s\": %s; expected %s%s%s%s%s", r->key->name, all, problem, words,
+            CPULIST_EXPECTED, near && strstr(words, near) ? "; did you mean \"" : "",
+            near && strstr(words, near) ? near : "", near && strstr(words, near) ? "\"?" : "");
     free(all);
     return NULL;
 }
@@ -462,6 +464,8 @@ int pol_read_housekeeping(struct pol_reading *r, const struct xc_yaml *node)
         xc_text_add(&r->said, "none");
         return 0;
     }
+    if (xc_yaml_is_bool(node, &value))
+        return expected(r, node, "slurm, none, or " CPULIST_EXPECTED);
     r->rules->cpus.housekeeping = XC_HK_LIST;
     return keep_cpulist(r, node, "slurm, none, or ", &r->rules->cpus.housekeeping_list);
 }

@@ -8,7 +8,8 @@
 
 struct building {
     yaml_parser_t parser;
-    const char *name;
+    const char *name, *text;
+    size_t length;
     unsigned nodes;
     struct xc_error *error;
 };
@@ -33,6 +34,20 @@ static int fail_mark(const struct building *b, yaml_mark_t mark, const char *mes
     return fail_at(b, mark.line, mark.column, "%s", message);
 }
 
+/* The reader knows a byte's number alone. */
+static int reader_failed(const struct building *b, const char *problem)
+{
+    size_t line = 0, column = 0;
+    for (size_t i = 0; i < b->parser.problem_offset && i < b->length; i++) {
+        column++;
+        if (b->text[i] == '\n') {
+            line++;
+            column = 0;
+        }
+    }
+    return fail_at(b, line, column, "%s; expected UTF-8 text", problem);
+}
+
 static int parser_failed(const struct building *b)
 {
     const yaml_parser_t *p = &b->parser;
@@ -40,8 +55,7 @@ static int parser_failed(const struct building *b)
         return xc_error_nomem(b->error);
     const char *problem = p->problem ? p->problem : "unknown problem";
     if (p->error == YAML_READER_ERROR)
-        return xc_error_set(b->error, XC_EINPUT, b->name, "%s at byte %zu; expected UTF-8 text",
-                            problem, p->problem_offset);
+        return reader_failed(b, problem);
     return fail_at(b, p->problem_mark.line, p->problem_mark.column, "%s%s%s; expected YAML", problem,
                    p->context ? " " : "", p->context ? p->context : "");
 }
@@ -214,7 +228,7 @@ static int read_stream(struct building *b, struct xc_yaml *top)
     }
     if (event.type == YAML_STREAM_END_EVENT) {
         yaml_event_delete(&event);
-        return xc_error_set(b->error, XC_EINPUT, b->name, "it is empty; expected YAML");
+        return fail_at(b, 0, 0, "it is empty; expected YAML");
     }
     int rc = read_node(b, &event, 1, top);
     yaml_event_delete(&event);
@@ -232,7 +246,7 @@ static int read_stream(struct building *b, struct xc_yaml *top)
 int xc_yaml_parse(const char *text, size_t length, const char *name, struct xc_yaml **out,
                   struct xc_error *error)
 {
-    struct building b = {.name = name, .error = error};
+    struct building b = {.name = name, .text = text, .length = length, .error = error};
     struct xc_yaml *top = calloc(1, sizeof *top);
     if (!top || !yaml_parser_initialize(&b.parser)) {
         free(top);
