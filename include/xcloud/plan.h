@@ -102,7 +102,8 @@ void xc_plan_svg(const struct xc_plan *plan, const struct xc_node *node, const c
  *
  * a version, then one share a GPU in the order the program sees them, separated by ';'. A share is
  * blank-separated KEY=VALUE: cpus, mems (lists in the kernel's notation), mem (preferred, bind,
- * interleave, none), then variables in upper case for that worker. No value holds blanks or ';'. */
+ * interleave, none), then variables in upper case for that worker: NAME=VALUE, or NAME?=VALUE?OLD to set
+ * it only where it is unset or still the task's own value OLD. No value holds blanks, ';' or '?'. */
 #define XC_SHARES_VERSION "1"
 
 #endif
