@@ -106,20 +106,42 @@ static const char *const patterns[] = {
     "/etc/xcloud/gpu-kinds",
 };
 
-static const char *const dmi_files[] = {
-    "product_name", "product_version", "product_family", "sys_vendor",  "board_name",
-    "board_vendor", "bios_vendor",     "bios_version",   "bios_date", "chassis_type", NULL};
-static const char *const pci_files[] = {
-    "class",           "vendor",         "device",           "subsystem_vendor",
-    "subsystem_device", "revision",      "numa_node",        "local_cpulist",
-    "local_cpus",      "enable",         "modalias",         "max_link_speed",
-    "max_link_width",  "current_link_speed", "current_link_width", "d3cold_allowed",
-    "power/control",   "sriov_numvfs",   "iommu_group/type", NULL};
-static const char *const rdma_files[] = {"fw_ver", "hca_type", "board_id", "node_type", "parent",
-                                         NULL};
+static const char *const dmi_files[] = {"product_name",
+                                        "product_version",
+                                        "product_family",
+                                        "sys_vendor",
+                                        "board_name",
+                                        "board_vendor",
+                                        "bios_vendor",
+                                        "bios_version",
+                                        "bios_date",
+                                        "chassis_type",
+                                        NULL};
+static const char *const pci_files[] = {"class",
+                                        "vendor",
+                                        "device",
+                                        "subsystem_vendor",
+                                        "subsystem_device",
+                                        "revision",
+                                        "numa_node",
+                                        "local_cpulist",
+                                        "local_cpus",
+                                        "enable",
+                                        "modalias",
+                                        "max_link_speed",
+                                        "max_link_width",
+                                        "current_link_speed",
+                                        "current_link_width",
+                                        "d3cold_allowed",
+                                        "power/control",
+                                        "sriov_numvfs",
+                                        "iommu_group/type",
+                                        NULL};
+static const char *const rdma_files[] = {"fw_ver",    "hca_type", "board_id",
+                                         "node_type", "parent",   NULL};
 static const char *const port_files[] = {"state", "phys_state", "rate", "link_layer", NULL};
-static const char *const net_files[] = {"type",    "dev_port", "operstate", "speed", "mtu",
-                                        "carrier", "duplex",   NULL};
+static const char *const net_files[] = {"type", "dev_port", "operstate", "speed",
+                                        "mtu",  "carrier",  "duplex",    NULL};
 /* Nothing but that they exist: what is_pod of read.c looks for. */
 static const char *const marks[] = {"/run/secrets/kubernetes.io", "/var/run/secrets/kubernetes.io",
                                     "/.dockerenv", "/run/.containerenv", NULL};
@@ -260,8 +282,9 @@ static int pack_link(struct capture *capture, const char *path, char **target)
         return xc_error_nomem(capture->error);
     if (write_entry(capture, *target, AE_IFDIR, NULL, 0) < 0)
         return -1;
-    return xc_streq(path, *target) ? 0
-                                   : write_entry(capture, path, AE_IFLNK, relative, strlen(relative));
+    return xc_streq(path, *target)
+               ? 0
+               : write_entry(capture, path, AE_IFLNK, relative, strlen(relative));
 }
 
 /* ---- the parts ------------------------------------------------------------------------------------------- */

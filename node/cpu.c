@@ -107,11 +107,12 @@ static int read_cores(struct node_reader *reader)
 }
 
 /* Without lists or masks: the CPUs with this one's physical_package_id. */
-static void same_package_id(struct node_reader *reader, const struct xc_cpu *cpu, struct xc_set *out)
+static void same_package_id(struct node_reader *reader, const struct xc_cpu *cpu,
+                            struct xc_set *out)
 {
     long id, other;
-    bool known = xc_root_read_long(reader->root, &id, CPU "/cpu%d/topology/physical_package_id",
-                                   cpu->os);
+    bool known =
+        xc_root_read_long(reader->root, &id, CPU "/cpu%d/topology/physical_package_id", cpu->os);
     for (size_t i = 0; i < reader->ncpus; i++) {
         const struct xc_cpu *candidate = &reader->cpus[i];
         if (!(candidate->flags & XC_CPU_ONLINE) || candidate->package >= 0)

@@ -7,7 +7,8 @@
 #define NVIDIA    "/proc/driver/nvidia"
 #define KIND_FILE "/etc/xcloud/gpu-kinds"
 
-static const struct xc_gpu_kind default_kind = {.vendor = 0x10de, .class = 0x030000, .mask = 0xff0000};
+static const struct xc_gpu_kind default_kind = {
+    .vendor = 0x10de, .class = 0x030000, .mask = 0xff0000};
 
 /* ---- kinds ------------------------------------------------------------------------------------------ */
 
@@ -165,8 +166,7 @@ static void ask_driver(struct node_reader *reader)
             gpu->minor = (int32_t)i;
         for (char **name = names; name && *name; name++) {
             struct xc_bdf bdf;
-            if (xc_bdf_parse(*name, &bdf) &&
-                xc_bdf_compare(&bdf, &reader->pci[gpu->pci].bdf) == 0)
+            if (xc_bdf_parse(*name, &bdf) && xc_bdf_compare(&bdf, &reader->pci[gpu->pci].bdf) == 0)
                 read_information(reader, gpu, *name);
         }
         node_read_mig(reader, gpu);
@@ -182,7 +182,7 @@ static bool is_gpu(struct node_reader *reader, const char *bdf, const struct xc_
     if (!xc_root_read_long(reader->root, &class, "/sys/bus/pci/devices/%s/class", bdf))
         return false;
     for (size_t i = 0; i < nkinds; i++)
-        if (((uint32_t)class & kinds[i].mask) == kinds[i].class &&
+        if (((uint32_t) class & kinds[i].mask) == kinds[i].class &&
             (kinds[i].vendor == 0 ||
              (xc_root_read_long(reader->root, &vendor, "/sys/bus/pci/devices/%s/vendor", bdf) &&
               vendor == kinds[i].vendor)))

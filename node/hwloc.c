@@ -25,7 +25,8 @@ static void from_bitmap(hwloc_const_bitmap_t bitmap, struct xc_set *out)
     xc_set_clear(out);
     if (!bitmap)
         return;
-    for (int i = hwloc_bitmap_first(bitmap); i >= 0 && i < XC_SET_LIMIT; i = hwloc_bitmap_next(bitmap, i))
+    for (int i = hwloc_bitmap_first(bitmap); i >= 0 && i < XC_SET_LIMIT;
+         i = hwloc_bitmap_next(bitmap, i))
         xc_set_add(out, (size_t)i);
 }
 
@@ -127,7 +128,8 @@ static bool has_memory_only(const struct xc_node *node)
 
 /* Near which CPUs a device is in hwloc's tree. A device on a memory node without CPUs hangs above all
  * of them there, while we name the nearest node that has some: that is no difference. */
-static void compare_place(const struct witness *witness, const char *what, int32_t pci, int32_t numa)
+static void compare_place(const struct witness *witness, const char *what, int32_t pci,
+                          int32_t numa)
 {
     const struct xc_node *node = witness->node;
     char bdf[XC_BDF_TEXT];
@@ -177,13 +179,13 @@ static void compare_devices(const struct witness *witness)
 
 static int load(const char *directory, hwloc_topology_t *topology, struct xc_error *error)
 {
-    static const char *const components[] = {"x86", "gl", "opencl", "cuda", "nvml", "rsmi",
-                                             "levelzero"};
+    static const char *const components[] = {"x86",  "gl",   "opencl",   "cuda",
+                                             "nvml", "rsmi", "levelzero"};
     /* plugins are loaded by the first init, before any of them can be switched off */
     if (setenv("HWLOC_PLUGINS_BLACKLIST", "hwloc_gl.so,hwloc_opencl.so,hwloc_cuda.so,hwloc_nvml.so",
                1) < 0 ||
-        (directory && (setenv("HWLOC_FSROOT", directory, 1) < 0 ||
-                       setenv("HWLOC_THISSYSTEM", "0", 1) < 0)))
+        (directory &&
+         (setenv("HWLOC_FSROOT", directory, 1) < 0 || setenv("HWLOC_THISSYSTEM", "0", 1) < 0)))
         return xc_error_nomem(error);
     if (!directory) {
         unsetenv("HWLOC_FSROOT");

@@ -27,7 +27,7 @@ struct tree {
     struct entry *entries; /* 0 is the archive's own top */
     size_t count, size;
     uint32_t *buckets;
-    uint32_t root; /* where "/" is */
+    uint32_t root;      /* where "/" is */
     size_t used, limit; /* bytes of names, contents and entries */
 };
 
@@ -39,7 +39,8 @@ static uint32_t *bucket(const struct tree *tree, uint32_t parent, const char *na
     return &tree->buckets[(hash ^ hash >> 32) % BUCKETS];
 }
 
-static uint32_t find_child(const struct tree *tree, uint32_t parent, const char *name, size_t length)
+static uint32_t find_child(const struct tree *tree, uint32_t parent, const char *name,
+                           size_t length)
 {
     uint32_t at = *bucket(tree, parent, name, length);
     for (; at != NOTHING; at = tree->entries[at].next_in_bucket) {

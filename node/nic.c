@@ -44,7 +44,7 @@ static void read_netdev(struct node_reader *reader, struct xc_nic *nic)
 {
     xc_autofree char *state = xc_root_read_line(reader->root, NET "/%s/operstate", nic->netdev);
     long value;
-    nic->state = !state                      ? XC_PORT_UNKNOWN
+    nic->state = !state                       ? XC_PORT_UNKNOWN
                  : xc_streq(state, "up")      ? XC_PORT_ACTIVE
                  : xc_streq(state, "unknown") ? XC_PORT_UNKNOWN
                                               : XC_PORT_DOWN;

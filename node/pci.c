@@ -8,7 +8,8 @@
 static uint32_t read_hex(struct node_reader *reader, const char *path, const char *file, long max)
 {
     long value;
-    return xc_root_read_long(reader->root, &value, "%s/%s", path, file) && value >= 0 && value <= max
+    return xc_root_read_long(reader->root, &value, "%s/%s", path, file) && value >= 0 &&
+                   value <= max
                ? (uint32_t)value
                : 0;
 }
@@ -120,7 +121,8 @@ static bool root_complex(const char *name, uint32_t *root)
 {
     char text[XC_BDF_TEXT];
     struct xc_bdf bdf;
-    if (!xc_starts(name, "pci") || snprintf(text, sizeof text, "%s:00.0", name + 3) >= XC_BDF_TEXT ||
+    if (!xc_starts(name, "pci") ||
+        snprintf(text, sizeof text, "%s:00.0", name + 3) >= XC_BDF_TEXT ||
         !xc_bdf_parse(text, &bdf))
         return false;
     *root = bdf.domain << 8 | bdf.bus;
@@ -135,7 +137,8 @@ int node_pci_add(struct node_reader *reader, const char *path, int32_t *index)
     int32_t parent = XC_NONE;
     uint32_t root = 0;
     unsigned depth = 0;
-    bool inside = false; /* below a root complex; a virtual one may be nested in another bus's path */
+    bool inside =
+        false; /* below a root complex; a virtual one may be nested in another bus's path */
     *index = XC_NONE;
     for (char *start = copy; *start;) {
         while (*start == '/')

@@ -8,7 +8,8 @@
 
 /* ---- what the parts share -------------------------------------------------------------------------- */
 
-int node_read_set(struct node_reader *reader, struct xc_set *out, bool mask, const char *format, ...)
+int node_read_set(struct node_reader *reader, struct xc_set *out, bool mask, const char *format,
+                  ...)
 {
     struct xc_text text = XC_TEXT_INIT;
     va_list args;
@@ -111,8 +112,9 @@ static bool firmware_is_virtual(const struct xc_node *node)
 
 static bool is_pod(struct xc_root *root)
 {
-    static const char *const marks[] = {"/run/secrets/kubernetes.io", "/var/run/secrets/kubernetes.io",
-                                        "/.dockerenv", "/run/.containerenv"};
+    static const char *const marks[] = {"/run/secrets/kubernetes.io",
+                                        "/var/run/secrets/kubernetes.io", "/.dockerenv",
+                                        "/run/.containerenv"};
     for (size_t i = 0; i < XC_COUNT(marks); i++)
         if (xc_root_exists(root, "%s", marks[i]))
             return true;
@@ -135,7 +137,7 @@ static void read_identity(struct xc_root *root, struct xc_node *node)
 
 /* ---- all of it ---------------------------------------------------------------------------------------- */
 
-static void free_reader(struct node_reader *reader)
+void node_free_reader(struct node_reader *reader)
 {
     free(reader->cpus);
     free(reader->cpu_index);
@@ -147,7 +149,7 @@ static void free_reader(struct node_reader *reader)
 }
 
 /* The finished arrays as a node of one block, checked like a snapshot from outside. */
-static int finish(struct node_reader *reader, struct xc_node *head, struct xc_node **out)
+int node_finish(struct node_reader *reader, struct xc_node *head, struct xc_node **out)
 {
     head->ncpus = reader->ncpus;
     head->ncores = reader->ncores;
@@ -190,17 +192,17 @@ static int read_devices(struct node_reader *reader, const struct xc_node_options
 }
 
 /* The CPUs that slurm.conf reserves, as flags. */
-static int mark_slurm(struct node_reader *reader, const struct xc_slurm_node *slurm,
-                      const struct xc_node *head)
+int node_mark_slurm(struct node_reader *reader, const struct xc_slurm_node *slurm)
 {
-    struct xc_node node = *head;
-    node.cpus = reader->cpus;
-    node.ncpus = reader->ncpus;
-    node.ncores = reader->ncores;
-    node.npackages = reader->npackages;
-    node.nl3 = reader->nl3;
-    node.numas = reader->numas;
-    node.nnumas = reader->nnumas;
+    struct xc_node node = {
+        .cpus = reader->cpus,
+        .ncpus = reader->ncpus,
+        .ncores = reader->ncores,
+        .npackages = reader->npackages,
+        .nl3 = reader->nl3,
+        .numas = reader->numas,
+        .nnumas = reader->nnumas,
+    };
     xc_autoset struct xc_set reserved = XC_SET_EMPTY;
     if (xc_node_slurm_spec(&node, slurm, &reserved, reader->error) < 0)
         return -1;
@@ -225,9 +227,9 @@ int xc_node_read(struct xc_root *root, const struct xc_node_options *options, st
     if (rc == 0)
         rc = read_devices(&reader, options);
     if (rc == 0 && options && options->slurm)
-        rc = mark_slurm(&reader, options->slurm, &head);
+        rc = node_mark_slurm(&reader, options->slurm);
     if (rc == 0)
-        rc = finish(&reader, &head, out);
-    free_reader(&reader);
+        rc = node_finish(&reader, &head, out);
+    node_free_reader(&reader);
     return rc;
 }

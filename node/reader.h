@@ -30,8 +30,13 @@ int node_read_cpus(struct node_reader *reader);  /* cpu.c: present, online, core
 int node_read_numas(struct node_reader *reader); /* numa.c: memory nodes and whose CPUs are whose */
 int node_read_speeds(struct node_reader *reader); /* speed.c: frequencies, priority cores */
 int node_read_gpus(struct node_reader *reader, const struct xc_gpu_kind *kinds, size_t nkinds);
-int node_read_nics(struct node_reader *reader);  /* nic.c */
-int node_pci_sort(struct node_reader *reader);   /* pci.c: by BDF, indices everywhere follow */
+int node_read_nics(struct node_reader *reader); /* nic.c */
+int node_pci_sort(struct node_reader *reader);  /* pci.c: by BDF, indices everywhere follow */
+
+/* read.c: flags the CPUs that slurm.conf reserves; and the finished arrays as a node of one block. */
+int node_mark_slurm(struct node_reader *reader, const struct xc_slurm_node *slurm);
+int node_finish(struct node_reader *reader, struct xc_node *head, struct xc_node **out);
+void node_free_reader(struct node_reader *reader);
 
 /* The GPU kinds of /etc/xcloud/gpu-kinds below the root, or *kinds NULL. */
 int node_gpu_kinds(struct node_reader *reader, struct xc_gpu_kind **kinds, size_t *nkinds);
@@ -48,8 +53,8 @@ int node_pci_add(struct node_reader *reader, const char *path, int32_t *index);
 int32_t node_pci_numa(struct node_reader *reader, const char *path);
 
 /* A file as a set: 1 read, 0 missing, -1 malformed (error). mask: the file holds a mask. */
-int node_read_set(struct node_reader *reader, struct xc_set *out, bool mask, const char *format, ...)
-    xc_printf(4, 5);
+int node_read_set(struct node_reader *reader, struct xc_set *out, bool mask, const char *format,
+                  ...) xc_printf(4, 5);
 /* Index of the CPU with that OS number, or XC_NONE. */
 int32_t node_cpu_index(const struct node_reader *reader, size_t os);
 /* "32.0 GT/s PCIe" * 1000: a decimal number with at most three digits behind its point; 0: none. */

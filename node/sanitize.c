@@ -11,11 +11,11 @@ struct shape {
     const char *separators;
 };
 static const struct shape shapes[] = {
-    {{8, 4, 4, 4, 12}, 5, "-"},         /* UUID */
-    {{4, 4, 4, 4, 4, 4, 4, 4}, 8, ":"}, /* GID, IPv6 */
-    {{4, 4, 4, 4}, 4, ":"},             /* GUID */
+    {{8, 4, 4, 4, 12}, 5, "-"},          /* UUID */
+    {{4, 4, 4, 4, 4, 4, 4, 4}, 8, ":"},  /* GID, IPv6 */
+    {{4, 4, 4, 4}, 4, ":"},              /* GUID */
     {{2, 2, 2, 2, 2, 2, 2, 2}, 8, ":-"}, /* GUID */
-    {{2, 2, 2, 2, 2, 2}, 6, ":-"},      /* MAC */
+    {{2, 2, 2, 2, 2, 2}, 6, ":-"},       /* MAC */
 };
 
 /* Length of that shape at text, 0: it is not there. */
@@ -105,9 +105,9 @@ bool capture_path_tells(const char *path)
 static bool private_parameter(const char *word)
 {
     static const char *const patterns[] = {
-        "root=*",     "BOOTIF=*", "ip=*",      "nfsroot=*",   "netroot=*", "ks=*",  "inst.*",
-        "rd.*",       "systemd.*", "ds=*",     "url=*",       "resume=*",  "hostname=*",
-        "*machine_id*", "*uuid*", "*UUID*",    "*token*",     "*password*", "*http*"};
+        "root=*", "BOOTIF=*",  "ip=*",    "nfsroot=*",  "netroot=*", "ks=*",       "inst.*",
+        "rd.*",   "systemd.*", "ds=*",    "url=*",      "resume=*",  "hostname=*", "*machine_id*",
+        "*uuid*", "*UUID*",    "*token*", "*password*", "*http*"};
     for (size_t i = 0; i < XC_COUNT(patterns); i++)
         if (xc_glob(patterns[i], word))
             return true;

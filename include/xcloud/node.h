@@ -155,6 +155,11 @@ struct xc_node_options {
 };
 int xc_node_read(struct xc_root *root, const struct xc_node_options *options, struct xc_node **out,
                  struct xc_error *error);
+/* A copy of node with ports, MIG, online CPUs and Slurm's reservation (options->slurm, NULL: none)
+ * read again. 1: something else has changed (a CPU, a GPU or a NIC came or went), which xc_node_read
+ * must read. */
+int xc_node_refresh(struct xc_root *root, const struct xc_node_options *options,
+                    const struct xc_node *node, struct xc_node **out, struct xc_error *error);
 /* Parses "10de:03,1234:0380,*:12" (vendor:class prefix in hex). */
 int xc_gpu_kinds_parse(const char *text, struct xc_gpu_kind **kinds, size_t *count,
                        struct xc_error *error);
