@@ -108,20 +108,36 @@ static int key_of(const char *name)
     return -1;
 }
 
-/* What a line says for itself takes the place of what it inherits; the two ways to reserve cores, and
- * the two ways to count sockets, replace each other. */
-static int inherit(struct conf *conf, struct values *own)
+/* The other way to say the same: two ways to reserve cores, two to count sockets. */
+static int rival_of(int key)
 {
-    static const int rivals[][2] = {{CPU_SPEC_LIST, CORE_SPEC_COUNT}, {SOCKETS, SOCKETS_PER_BOARD}};
+    switch (key) {
+    case CPU_SPEC_LIST:
+        return CORE_SPEC_COUNT;
+    case CORE_SPEC_COUNT:
+        return CPU_SPEC_LIST;
+    case SOCKETS:
+        return SOCKETS_PER_BOARD;
+    case SOCKETS_PER_BOARD:
+        return SOCKETS;
+    default:
+        return key;
+    }
+}
+
+/* Lays what a line says over what is there already; a key takes its rival away. */
+static int lay_over(struct values *under, const struct values *over, struct xc_error *error)
+{
     for (int i = 0; i < NODE_KEYS; i++) {
-        bool replaced = own->text[i];
-        for (size_t j = 0; j < XC_COUNT(rivals); j++)
-            if ((i == rivals[j][0] && own->text[rivals[j][1]]) ||
-                (i == rivals[j][1] && own->text[rivals[j][0]]))
-                replaced = true;
-        if (!replaced && conf->defaults.text[i] &&
-            set_value(own, i, conf->defaults.text[i], conf->error) < 0)
+        int rival = rival_of(i);
+        if (!over->text[i])
+            continue;
+        if (set_value(under, i, over->text[i], error) < 0)
             return -1;
+        if (rival != i && !over->text[rival]) {
+            free(under->text[rival]);
+            under->text[rival] = NULL;
+        }
     }
     return 0;
 }
@@ -147,15 +163,15 @@ static int take_node(struct conf *conf, const char *names, char *rest, const cha
     while (rc == 0 && take_pair(&rest, &key, &value)) {
         int index = key_of(key);
         if (index >= 0)
-            rc = set_value(is_default ? &conf->defaults : &own, index, value, conf->error);
+            rc = set_value(&own, index, value, conf->error);
     }
     if (rc == 0 && !is_default)
-        rc = inherit(conf, &own);
-    if (rc < 0 || is_default) {
-        clear_values(&own);
+        rc = lay_over(&conf->node, &conf->defaults, conf->error);
+    if (rc == 0)
+        rc = lay_over(is_default ? &conf->defaults : &conf->node, &own, conf->error);
+    clear_values(&own);
+    if (rc < 0 || is_default)
         return rc;
-    }
-    conf->node = own;
     conf->found = true;
     conf->line = line;
     snprintf(conf->where, sizeof conf->where, "%s", where);
