@@ -321,8 +321,14 @@ static int explain(struct options *o)
 
 static bool same_tree(const struct xc_yaml *a, const struct xc_yaml *b)
 {
+    bool yes_a, yes_b;
     if (!a || !b)
         return a == b;
+    /* on and true, ~ and nothing: the same to YAML, and so to a file that a program wrote anew */
+    if (xc_yaml_is_bool(a, &yes_a) && xc_yaml_is_bool(b, &yes_b))
+        return yes_a == yes_b;
+    if (xc_yaml_is_null(a) && xc_yaml_is_null(b))
+        return true;
     if (a->kind != b->kind || a->nchildren != b->nchildren || !xc_streq(a->text, b->text))
         return false;
     for (size_t i = 0; i < a->nchildren; i++) {
