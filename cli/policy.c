@@ -15,7 +15,19 @@ struct options {
     char **operand;
 };
 
-enum { POLICY = 256, NODE, MACHINE, JSON, PARTITION, JOB_NODES, PROFILE, PREFIX, CPUS, LIST_KEYS, HELP };
+enum {
+    POLICY = 256,
+    NODE,
+    MACHINE,
+    JSON,
+    PARTITION,
+    JOB_NODES,
+    PROFILE,
+    PREFIX,
+    CPUS,
+    LIST_KEYS,
+    HELP
+};
 
 static const struct option long_options[] = {
     {"policy", required_argument, NULL, POLICY},
@@ -37,13 +49,14 @@ static int usage(FILE *out, int rc)
     fputs("usage: xcloud policy check FILE|-\n"
           "           is it a policy? one line, exit 0; or its first error, exit 1\n"
           "       xcloud policy explain [--policy FILE] [--node NAME] [--machine M] [--json]\n"
-          "                             [--partition P] [--job-nodes N] [--profile P]\n"
+          "                             [--partition P] [--job-nodes N] [--profile P] [--prefix DIR]\n"
           "           every value in force and where it comes from\n"
           "       xcloud policy install [--prefix DIR] FILE\n"
           "           check it, show what changes, put it in place\n"
           "       xcloud policy arm [--prefix DIR]\n"
           "           let the installed policy drain nodes\n"
-          "       xcloud policy slurm-conf [--cpus LIST] [--policy FILE] [--node NAME] [--machine M]\n"
+          "       xcloud policy slurm-conf [--cpus LIST] [--policy FILE] [--node NAME] [--machine "
+          "M]\n"
           "           the words for slurm.conf that reserve the housekeeping CPUs\n",
           out);
     return rc;
@@ -142,7 +155,7 @@ static int not_valid(const struct xc_error *error)
     return 1;
 }
 
-/* ---- check -------------------------------------------------------------------------------------------- */
+/* ---- check ----------------------------------------------------------------------------------- */
 
 static int check(struct options *o)
 {
@@ -168,7 +181,7 @@ static int check(struct options *o)
     return fflush(stdout) == EOF ? 2 : 0;
 }
 
-/* ---- explain --------------------------------------------------------------------------------------------- */
+/* ---- explain --------------------------------------------------------------------------------- */
 
 /* The policy that is meant: --policy, or the live one. NULL policy and 0: there is none. */
 static int load(const struct options *o, struct xc_policy **policy, struct xc_policy_source *source,
@@ -282,13 +295,14 @@ static void explain_head(const struct xc_policy *policy, const struct xc_policy_
         return;
     }
     xc_text_addf(out, "policy  %s, hash %s%s\n", source->path, xc_policy_hash(policy),
-                 !live             ? ""
-                 : source->armed   ? ", armed"
-                                   : ", not armed: it drains nothing");
+                 !live           ? ""
+                 : source->armed ? ", armed"
+                                 : ", not armed: it drains nothing");
     if (source->last_good)
         xc_text_addf(out, "        the last good copy; the live file does not load: %s\n",
                      source->live_error);
-    xc_text_addf(out, "node    %s, %s%s\n\n", node, rules->class_name ? "class " : "no class matches",
+    xc_text_addf(out, "node    %s, %s%s\n\n", node,
+                 rules->class_name ? "class " : "no class matches",
                  rules->class_name ? rules->class_name : "");
 }
 
@@ -317,7 +331,7 @@ static int explain(struct options *o)
     return cli_print(&out);
 }
 
-/* ---- install ------------------------------------------------------------------------------------------------ */
+/* ---- install --------------------------------------------------------------------------------- */
 
 static bool same_tree(const struct xc_yaml *a, const struct xc_yaml *b)
 {
@@ -359,8 +373,8 @@ static void change(struct xc_table *table, const char *class_name, const char *k
 }
 
 /* Values of one class that differ. */
-static void compare_rules(struct xc_table *table, const char *class_name, const struct xc_rules *was,
-                          const struct xc_rules *is)
+static void compare_rules(struct xc_table *table, const char *class_name,
+                          const struct xc_rules *was, const struct xc_rules *is)
 {
     for (size_t i = 0; i < was->norigins; i++) {
         const struct xc_origin *old = &was->origins[i], *now = find_origin(is, old->key);
@@ -540,7 +554,7 @@ static int arm(struct options *o)
     return rc;
 }
 
-/* ---- slurm-conf ----------------------------------------------------------------------------------------------- */
+/* ---- slurm-conf ------------------------------------------------------------------------------ */
 
 /* OS CPUs to reserve: --cpus, or what the policy's housekeeping lists. */
 static int wanted_cpus(const struct options *o, const struct xc_node *node, const char *name,
@@ -568,8 +582,8 @@ static int wanted_cpus(const struct options *o, const struct xc_node *node, cons
     if (xc_cpulist_resolve(&list, &online, out, where, error) < 0)
         return -1;
     if (!xc_set_subset(out, &online))
-        return xc_error_set(error, XC_EINPUT, where, "%s names CPUs that this machine does not have",
-                            list.text);
+        return xc_error_set(error, XC_EINPUT, where,
+                            "%s names CPUs that this machine does not have", list.text);
     if (whole)
         xc_node_whole_cores(node, out);
     return out->failed ? xc_error_nomem(error) : 0;
@@ -596,7 +610,7 @@ static int slurm_conf(struct options *o)
     return fflush(stdout) == EOF ? 2 : 0;
 }
 
-/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
+/* ---- dispatch -------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;

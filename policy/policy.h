@@ -12,7 +12,7 @@ struct xc_policy {
     char hash[17];
 };
 
-/* ---- the grammar ----------------------------------------------------------------------------------- */
+/* ---- the grammar ----------------------------------------------------------------------------- */
 
 struct pol_reading;
 
@@ -73,7 +73,7 @@ int pol_bad_key(struct pol_reading *r, const struct xc_yaml *node, const char *f
 int pol_choose(struct pol_reading *r, const struct xc_yaml *node, const struct pol_choice *choices,
                const char *yes, const char *no, int *out);
 
-/* ---- readers of values (values.c) -------------------------------------------------------------------- */
+/* ---- readers of values (values.c) ------------------------------------------------------------ */
 
 int pol_read_choice(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_flag(struct pol_reading *r, const struct xc_yaml *node);
@@ -114,7 +114,7 @@ char **pol_strings(struct pol_reading *r, const struct xc_yaml *node,
  * (an unquoted yes, 010, 1.50). NULL: error. what: "a class name". */
 const char *pol_text(struct pol_reading *r, const struct xc_yaml *node, const char *what);
 
-/* ---- what texts mean (words.c's neighbours: texts.c) ------------------------------------------------- */
+/* ---- what texts mean (words.c's neighbours: texts.c) ----------------------------------------- */
 
 bool pol_seconds(const char *text, unsigned *seconds);    /* "15m", "24h", "7d", "90s" */
 bool pol_compare_ok(const char *expression);              /* ">= 8, < 64" */

@@ -33,10 +33,10 @@ static int add_origin(struct xc_rules *rules, const char *key, const char *value
     return origin.key && origin.value && origin.from ? 0 : xc_error_nomem(error);
 }
 
-/* ---- values at fixed places ----------------------------------------------------------------------------- */
+/* ---- values at fixed places ------------------------------------------------------------------ */
 
-static int apply_value(struct pol_reading *r, const struct pol_key *key, const struct layers *layers,
-                       const char *path)
+static int apply_value(struct pol_reading *r, const struct pol_key *key,
+                       const struct layers *layers, const char *path)
 {
     struct xc_yaml builtin = {
         .kind = XC_YAML_SCALAR, .quoted = true, .text = (char *)(uintptr_t)key->builtin};
@@ -107,7 +107,7 @@ static int apply_top(struct pol_reading *r, const struct layers *layers)
     return 0;
 }
 
-/* ---- does it apply? --------------------------------------------------------------------------------------- */
+/* ---- does it apply? -------------------------------------------------------------------------- */
 
 /* Whether one of the texts of node ("one or a list") matches name. */
 static bool any_glob(const struct xc_yaml *node, const char *name)
@@ -199,7 +199,7 @@ static const struct xc_yaml *first_job(const struct xc_policy *policy,
     return NULL;
 }
 
-/* ---- environment ------------------------------------------------------------------------------------------- */
+/* ---- environment ----------------------------------------------------------------------------- */
 
 static int add_env(struct xc_rules *rules, const struct xc_yaml *entry, const char *from,
                    struct xc_error *error)
@@ -294,7 +294,7 @@ static int apply_env(struct xc_rules *rules, const struct layers *layers,
     return 0;
 }
 
-/* ---- checks ----------------------------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static struct xc_check_rule *find_check(struct xc_rules *rules, const char *id)
 {
@@ -348,7 +348,8 @@ static int set_check_key(struct pol_reading *r, struct xc_check_rule *check, con
 }
 
 /* What each layer says about a check, the highest first; a key counts once. */
-static int fill_check(struct pol_reading *r, const struct layers *layers, struct xc_check_rule *check)
+static int fill_check(struct pol_reading *r, const struct layers *layers,
+                      struct xc_check_rule *check)
 {
     bool has_on_fail = false;
     for (int i = CLASS; i <= DEFAULTS; i++) {
@@ -398,7 +399,7 @@ static int apply_checks(struct pol_reading *r, const struct layers *layers)
     return 0;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static int apply_all(struct pol_reading *r, const struct layers *layers)
 {
@@ -438,8 +439,7 @@ static int resolve(const struct xc_policy *policy, const struct xc_yaml *class_,
         return xc_error_nomem(error);
     struct pol_reading r = {.name = policy->name, .rules = rules, .error = error};
     rules->class_name = name ? strdup(name) : NULL;
-    rules->unmatched_warn =
-        !class_ && xc_policy_nclasses(policy) > 0 && !ignores_unmatched(policy);
+    rules->unmatched_warn = !class_ && xc_policy_nclasses(policy) > 0 && !ignores_unmatched(policy);
     int rc = name && !rules->class_name ? xc_error_nomem(error) : apply_all(&r, &layers);
     if (rc == 0)
         rc = apply_env(rules, &layers, job, profile, error);

@@ -4,11 +4,11 @@
 
 #include "policy.h"
 
-#define RULE(member) .stored = true, .offset = offsetof(struct xc_rules, member)
+#define RULE(member)            .stored = true, .offset = offsetof(struct xc_rules, member)
 #define VALUE(key_name, reader) .name = key_name, .kind = POL_VALUE, .read = reader
 #define WORD(key_name, words, member, text)                                                        \
-    .name = key_name, .kind = POL_VALUE, .read = pol_read_choice, .choices = words,                \
-    RULE(member), .builtin = text
+    .name = key_name, .kind = POL_VALUE, .read = pol_read_choice, .choices = words, RULE(member),  \
+    .builtin = text
 
 /* Words are stored as ints through pol_key.offset: their enums must be of that size. */
 _Static_assert(sizeof(enum xc_mode) == sizeof(int), "enums are ints");
@@ -31,10 +31,8 @@ static const struct pol_choice proofs[] = {
     {"refuse", XC_FAIL_REFUSE}, {"warn", XC_FAIL_WARN}, {"ignore", XC_FAIL_IGNORE}, {0}};
 static const struct pol_choice over_images[] = {
     {"replace", XC_TOPO_REPLACE}, {"keep", XC_TOPO_KEEP}, {0}};
-static const struct pol_choice links[] = {{"any", XC_LINK_ANY},
-                                          {"infiniband", XC_LINK_INFINIBAND},
-                                          {"ethernet", XC_LINK_ETHERNET},
-                                          {0}};
+static const struct pol_choice links[] = {
+    {"any", XC_LINK_ANY}, {"infiniband", XC_LINK_INFINIBAND}, {"ethernet", XC_LINK_ETHERNET}, {0}};
 static const struct pol_choice env_sets[] = {{"default", XC_ENV_DEFAULT},
                                              {"force", XC_ENV_FORCE},
                                              {"forbid", XC_ENV_FORBID},
@@ -49,14 +47,10 @@ const struct pol_choice pol_on_fails[] = {{"drain", XC_FAIL_DRAIN},
                                           {0}};
 
 const struct pol_key pol_when[] = {
-    {VALUE("partition", pol_read_patterns)},
-    {VALUE("account", pol_read_patterns)},
-    {VALUE("qos", pol_read_patterns)},
-    {VALUE("reservation", pol_read_patterns)},
-    {VALUE("user", pol_read_patterns)},
-    {VALUE("job_name", pol_read_patterns)},
-    {VALUE("job_nodes", pol_read_comparison)},
-    {0},
+    {VALUE("partition", pol_read_patterns)},   {VALUE("account", pol_read_patterns)},
+    {VALUE("qos", pol_read_patterns)},         {VALUE("reservation", pol_read_patterns)},
+    {VALUE("user", pol_read_patterns)},        {VALUE("job_name", pol_read_patterns)},
+    {VALUE("job_nodes", pol_read_comparison)}, {0},
 };
 
 static const struct pol_key expect_gpus[] = {
@@ -131,8 +125,14 @@ static int check_checks(struct pol_reading *r, const struct xc_yaml *node);
 static int check_profiles(struct pol_reading *r, const struct xc_yaml *node);
 static int check_job_checks(struct pol_reading *r, const struct xc_yaml *node);
 
-#define ENV {.name = "env", .kind = POL_NAMED, .read = check_env, .members = pol_env_entry}
-#define MODE {WORD("mode", modes, mode, "observe")}
+#define ENV                                                                                        \
+    {                                                                                              \
+        .name = "env", .kind = POL_NAMED, .read = check_env, .members = pol_env_entry              \
+    }
+#define MODE                                                                                       \
+    {                                                                                              \
+        WORD("mode", modes, mode, "observe")                                                       \
+    }
 static const struct pol_key profile[] = {ENV, {0}};
 
 /* What a class, and so `defaults`, may say. */
@@ -194,7 +194,7 @@ const struct pol_key pol_top[] = {
     {0},
 };
 
-/* ---- holding a tree against the tables ------------------------------------------------------------- */
+/* ---- holding a tree against the tables ------------------------------------------------------- */
 
 static int check_node(struct pol_reading *r, const struct pol_key *key, const struct xc_yaml *node);
 
@@ -297,7 +297,7 @@ static int check_node(struct pol_reading *r, const struct pol_key *key, const st
     return rc;
 }
 
-/* ---- mappings with free names ------------------------------------------------------------------------ */
+/* ---- mappings with free names ---------------------------------------------------------------- */
 
 static int check_env_entry(struct pol_reading *r, const struct xc_yaml *entry)
 {
@@ -402,7 +402,7 @@ static int check_job_checks(struct pol_reading *r, const struct xc_yaml *node)
     return pol_choose(r, node, words, NULL, "skip", &value);
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 /* Names that later parts refer to must not be there twice. */
 static int check_class_names(struct pol_reading *r, const struct xc_yaml *classes)

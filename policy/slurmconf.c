@@ -45,8 +45,8 @@ struct conf {
     char *directory; /* of the main file: relative includes start there */
     struct values defaults, node;
     bool found, spec_cores_first;
-    unsigned line;       /* of the node's line */
-    char where[256];     /* file:line of the node's line */
+    unsigned line;   /* of the node's line */
+    char where[256]; /* file:line of the node's line */
     struct xc_error *error;
 };
 
@@ -67,7 +67,7 @@ static int set_value(struct values *values, int key, const char *text, struct xc
     return 0;
 }
 
-/* ---- one line -------------------------------------------------------------------------------------------- */
+/* ---- one line -------------------------------------------------------------------------------- */
 
 /* Takes KEY=VALUE off *at, in place; the value may be in double quotes. False at the end. */
 static bool take_pair(char **at, char **key, char **value)
@@ -216,7 +216,8 @@ static int take_line(struct conf *conf, char *text, const char *file, unsigned l
 {
     static const char word[] = "include";
     text = xc_trim(text);
-    if (strncasecmp(text, word, sizeof word - 1) == 0 && isblank((unsigned char)text[sizeof word - 1]))
+    if (strncasecmp(text, word, sizeof word - 1) == 0 &&
+        isblank((unsigned char)text[sizeof word - 1]))
         return include(conf, xc_trim(text + sizeof word), depth, file, line);
     char *key, *value;
     if (!take_pair(&text, &key, &value))
@@ -228,7 +229,7 @@ static int take_line(struct conf *conf, char *text, const char *file, unsigned l
     return 0;
 }
 
-/* ---- one file ----------------------------------------------------------------------------------------------- */
+/* ---- one file -------------------------------------------------------------------------------- */
 
 /* Cuts a comment off: from a '#' that no backslash stands before. */
 static void cut_comment(char *line)
@@ -281,7 +282,7 @@ static int read_file(struct conf *conf, const char *path, unsigned depth)
     return 0;
 }
 
-/* ---- the answer --------------------------------------------------------------------------------------------------- */
+/* ---- the answer ------------------------------------------------------------------------------ */
 
 static int number_of(const struct conf *conf, int key, unsigned *out)
 {

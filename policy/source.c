@@ -6,10 +6,10 @@
 #include "place.h"
 #include "policy.h"
 
-#define LAST_GOOD       "policy.good"
-#define ARMED           "armed"
-#define SEEN            "seen"
-#define SMALL           4096
+#define LAST_GOOD "policy.good"
+#define ARMED     "armed"
+#define SEEN      "seen"
+#define SMALL     4096
 
 void xc_policy_source_clear(struct xc_policy_source *source)
 {
@@ -20,7 +20,7 @@ void xc_policy_source_clear(struct xc_policy_source *source)
     *source = (struct xc_policy_source){0};
 }
 
-/* ---- what we keep --------------------------------------------------------------------------------------- */
+/* ---- what we keep ---------------------------------------------------------------------------- */
 
 /* Writes a file of ours below /var/lib/xcloud, or, on a diskless node, below /run/xcloud. */
 static int keep(const struct xc_places *places, const char *name, const char *bytes, size_t length,
@@ -117,7 +117,7 @@ static bool is_armed(const struct xc_places *places, const struct xc_policy *pol
            time(NULL) >= since && time(NULL) - since >= (time_t)after;
 }
 
-/* ---- loading ------------------------------------------------------------------------------------------------ */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 static int load_last_good(const struct xc_places *places, struct xc_policy **out,
                           struct xc_policy_source *source, const struct xc_error *live,

@@ -80,7 +80,7 @@ bool pol_limit_ok(const char *text)
     }
 }
 
-/* ---- comparisons ------------------------------------------------------------------------------------- */
+/* ---- comparisons ----------------------------------------------------------------------------- */
 
 static const char *const operators[] = {">=", "<=", "!=", "==", ">", "<", "="};
 
@@ -95,13 +95,13 @@ static const char *take_operator(const char **at)
     return NULL;
 }
 
-static bool holds(const char *operator, unsigned long left, unsigned long right)
+static bool holds(const char *op, unsigned long left, unsigned long right)
 {
-    switch (operator[0]) {
+    switch (op[0]) {
     case '>':
-        return operator[1] ? left >= right : left > right;
+        return op[1] ? left >= right : left > right;
     case '<':
-        return operator[1] ? left <= right : left < right;
+        return op[1] ? left <= right : left < right;
     case '!':
         return left != right;
     default:
@@ -117,10 +117,10 @@ static bool compare(const char *at, unsigned long number, bool *ok)
     for (;;) {
         unsigned long limit;
         at = skip_blanks(at);
-        const char *operator= take_operator(&at);
-        if (!operator|| !take_number(&at, &limit))
+        const char *op = take_operator(&at);
+        if (!op || !take_number(&at, &limit))
             return false;
-        all = all && holds(operator, number, limit);
+        all = all && holds(op, number, limit);
         at = skip_blanks(at);
         if (!*at) {
             *ok = true;
@@ -164,7 +164,7 @@ bool pol_version_ok(const char *at)
     }
 }
 
-/* ---- lists -------------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 /* What follows a '[': numbers and ranges up to ']'. Returns the problem or NULL. */
 static const char *bracket_problem(const char **at)
@@ -229,7 +229,7 @@ const char *pol_cpulist_problem(const char *list)
     return NULL;
 }
 
-/* ---- names --------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 bool pol_name_ok(const char *name)
 {
@@ -249,8 +249,9 @@ bool pol_check_id_ok(const char *id)
         bool first = c == id || c[-1] == '.';
         if (*c == '.')
             dots++;
-        if (*c == '.' ? first : !(islower((unsigned char)*c) ||
-                                  (!first && (isdigit((unsigned char)*c) || *c == '_'))))
+        if (*c == '.' ? first
+                      : !(islower((unsigned char)*c) ||
+                          (!first && (isdigit((unsigned char)*c) || *c == '_'))))
             return false;
     }
     return dots == 1 && id[strlen(id) - 1] != '.' && strlen(id) < 64;
@@ -292,13 +293,27 @@ static const struct {
     const char *name;
     uint16_t device;
 } gpu_models[] = {
-    {"V100-SXM2-16GB", 0x1db1}, {"V100-SXM2-32GB", 0x1db5}, {"T4", 0x1eb8},
-    {"A100-SXM4-40GB", 0x20b0}, {"A100-SXM4-80GB", 0x20b2}, {"A100-PCIE-40GB", 0x20f1},
-    {"A100-PCIE-80GB", 0x20b5}, {"A10", 0x2236},            {"A30", 0x20b7},
-    {"H100-SXM5", 0x2330},      {"H100-PCIE", 0x2331},      {"H100-NVL", 0x2321},
-    {"H200-SXM", 0x2335},       {"H200-NVL", 0x233b},       {"GH200", 0x2342},
-    {"B200", 0x2901},           {"GB200", 0x2941},          {"B300", 0x3182},
-    {"GB300", 0x31c2},          {"L4", 0x27b8},             {"L40", 0x26b5},
+    {"V100-SXM2-16GB", 0x1db1},
+    {"V100-SXM2-32GB", 0x1db5},
+    {"T4", 0x1eb8},
+    {"A100-SXM4-40GB", 0x20b0},
+    {"A100-SXM4-80GB", 0x20b2},
+    {"A100-PCIE-40GB", 0x20f1},
+    {"A100-PCIE-80GB", 0x20b5},
+    {"A10", 0x2236},
+    {"A30", 0x20b7},
+    {"H100-SXM5", 0x2330},
+    {"H100-PCIE", 0x2331},
+    {"H100-NVL", 0x2321},
+    {"H200-SXM", 0x2335},
+    {"H200-NVL", 0x233b},
+    {"GH200", 0x2342},
+    {"B200", 0x2901},
+    {"GB200", 0x2941},
+    {"B300", 0x3182},
+    {"GB300", 0x31c2},
+    {"L4", 0x27b8},
+    {"L40", 0x26b5},
     {"L40S", 0x26b9},
 };
 
@@ -330,12 +345,13 @@ void pol_add_gpu_models(struct xc_text *out)
         xc_text_addf(out, "%s%s", i ? ", " : "", gpu_models[i].name);
 }
 
-/* ---- what YAML programs do to an unquoted text ---------------------------------------------------------- */
+/* ---- what YAML programs do to an unquoted text ----------------------------------------------- */
 
 /* Decimal fraction that keeps its text: 0.5, -12.25, 3.0; not 1.50 or 00.5. */
 static bool plain_fraction(const char *text)
 {
-    size_t whole = strspn(text, DIGITS), part = text[whole] == '.' ? strspn(text + whole + 1, DIGITS) : 0;
+    size_t whole = strspn(text, DIGITS),
+           part = text[whole] == '.' ? strspn(text + whole + 1, DIGITS) : 0;
     if (whole == 0 || part == 0 || text[whole + 1 + part] != '\0' || whole + part > 15)
         return false;
     if (text[0] == '0' && whole > 1)

@@ -6,7 +6,7 @@
 
 #include "policy.h"
 
-/* ---- errors and words -------------------------------------------------------------------------------- */
+/* ---- errors and words ------------------------------------------------------------------------ */
 
 static int bad_at(struct pol_reading *r, unsigned line, unsigned column, const char *format,
                   va_list args)
@@ -115,7 +115,7 @@ int pol_read_flag(struct pol_reading *r, const struct xc_yaml *node)
     return 0;
 }
 
-/* ---- texts ------------------------------------------------------------------------------------------------ */
+/* ---- texts ----------------------------------------------------------------------------------- */
 
 const char *pol_text(struct pol_reading *r, const struct xc_yaml *node, const char *what)
 {
@@ -129,7 +129,8 @@ const char *pol_text(struct pol_reading *r, const struct xc_yaml *node, const ch
         pol_bad(r, node,
                 "%.60s is %s, which other YAML programs read as %s and write differently; expected "
                 "it in quotes",
-                what, shown(node, text), xc_yaml_is_bool(node, &value) ? "true or false" : "a number");
+                what, shown(node, text),
+                xc_yaml_is_bool(node, &value) ? "true or false" : "a number");
         return NULL;
     }
     return node->text;
@@ -149,8 +150,7 @@ int pol_read_name(struct pol_reading *r, const struct xc_yaml *node)
     const char *text = pol_text(r, node, r->key->name);
     if (!text)
         return -1;
-    return pol_name_ok(text) ? 0
-                             : expected(r, node, "a name of letters, digits, '_', '.' or '-'");
+    return pol_name_ok(text) ? 0 : expected(r, node, "a name of letters, digits, '_', '.' or '-'");
 }
 
 static char *joined(char **strings)
@@ -233,10 +233,11 @@ int pol_read_strings(struct pol_reading *r, const struct xc_yaml *node)
 static int check_hostlist(struct pol_reading *r, const struct xc_yaml *node)
 {
     const char *problem = pol_hostlist_problem(node->text);
-    return problem ? pol_bad(r, node,
-                             "nodes is \"%.100s\": %s; expected a host list as gpu[001-064,070],login*",
-                             node->text, problem)
-                   : 0;
+    return problem
+               ? pol_bad(r, node,
+                         "nodes is \"%.100s\": %s; expected a host list as gpu[001-064,070],login*",
+                         node->text, problem)
+               : 0;
 }
 
 int pol_read_nodes(struct pol_reading *r, const struct xc_yaml *node)
@@ -252,12 +253,10 @@ int pol_read_nodes(struct pol_reading *r, const struct xc_yaml *node)
 static int check_environment(struct pol_reading *r, const struct xc_yaml *node)
 {
     static const struct pol_choice environments[] = {{"bare", 0}, {"vm", 1}, {"pod", 2}, {0}};
-    int value;
     for (const struct pol_choice *e = environments; e->name; e++)
         if (xc_streq(e->name, node->text))
             return 0;
-    value = bad_choice(r, node, environments);
-    return value;
+    return bad_choice(r, node, environments);
 }
 
 int pol_read_environment(struct pol_reading *r, const struct xc_yaml *node)
@@ -265,7 +264,7 @@ int pol_read_environment(struct pol_reading *r, const struct xc_yaml *node)
     return store_strings(r, pol_strings(r, node, check_environment));
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------ */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static int read_count(struct pol_reading *r, const struct xc_yaml *node, long max, unsigned *out)
 {
@@ -283,7 +282,8 @@ static int read_count(struct pol_reading *r, const struct xc_yaml *node, long ma
 
 int pol_read_version(struct pol_reading *r, const struct xc_yaml *node)
 {
-    return xc_streq(node->text, "1") ? 0 : expected(r, node, "1, the only one that this program knows");
+    return xc_streq(node->text, "1") ? 0
+                                     : expected(r, node, "1, the only one that this program knows");
 }
 
 int pol_read_gpu_count(struct pol_reading *r, const struct xc_yaml *node)
@@ -398,7 +398,8 @@ int pol_read_min_share(struct pol_reading *r, const struct xc_yaml *node)
     size_t digits = node->kind == XC_YAML_SCALAR ? strspn(node->text, "0123456789") : 0;
     const char *unit = digits ? node->text + digits + strspn(node->text + digits, " ") : "";
     bool none = xc_streq(node->text, "none") || (xc_yaml_is_bool(node, &value) && !value);
-    snprintf(number, sizeof number, "%.*s", (int)(digits < 15 ? digits : 15), digits ? node->text : "");
+    snprintf(number, sizeof number, "%.*s", (int)(digits < 15 ? digits : 15),
+             digits ? node->text : "");
     if (!none && (!(xc_streq(unit, "core") || xc_streq(unit, "cores")) ||
                   !xc_to_long(number, 1, 1024, &cores)))
         return expected(r, node, "cores with their unit, as 2 cores; or none");
@@ -410,7 +411,7 @@ int pol_read_min_share(struct pol_reading *r, const struct xc_yaml *node)
     return 0;
 }
 
-/* ---- CPUs ------------------------------------------------------------------------------------------------------ */
+/* ---- CPUs ------------------------------------------------------------------------------------ */
 
 #define CPULIST_EXPECTED "a list of CPUs in quotes as \"0-7,56-63\", \"!8-15\" or all"
 
@@ -473,7 +474,8 @@ int pol_read_housekeeping(struct pol_reading *r, const struct xc_yaml *node)
 int pol_read_priority(struct pol_reading *r, const struct xc_yaml *node)
 {
     bool value, is_bool = xc_yaml_is_bool(node, &value);
-    if (is_bool || xc_streq(node->text, "auto") || xc_streq(node->text, "none") || empty_list(node)) {
+    if (is_bool || xc_streq(node->text, "auto") || xc_streq(node->text, "none") ||
+        empty_list(node)) {
         bool on = is_bool ? value : xc_streq(node->text, "auto");
         r->rules->cpus.priority = on ? XC_PRIORITY_AUTO : XC_PRIORITY_OFF;
         xc_text_add(&r->said, on ? "auto" : "off");
@@ -483,7 +485,7 @@ int pol_read_priority(struct pol_reading *r, const struct xc_yaml *node)
     return keep_cpulist(r, node, "auto, off, or ", &r->rules->cpus.priority_list);
 }
 
-/* ---- lists of known words ------------------------------------------------------------------------------------------ */
+/* ---- lists of known words -------------------------------------------------------------------- */
 
 /* Or-s the values of a list of words, in any order, into *out. One word may stand alone. */
 static int read_bits(struct pol_reading *r, const struct xc_yaml *node,
@@ -530,17 +532,17 @@ int pol_read_host(struct pol_reading *r, const struct xc_yaml *node)
 
 int pol_read_users_may(struct pol_reading *r, const struct xc_yaml *node)
 {
-    static const struct pol_choice words[] = {
-        {"disable", XC_MAY_DISABLE}, {"smt", XC_MAY_SMT},         {"memory", XC_MAY_MEMORY},
-        {"gpus", XC_MAY_GPUS},       {"profile", XC_MAY_PROFILE}, {0}};
+    static const struct pol_choice words[] = {{"disable", XC_MAY_DISABLE}, {"smt", XC_MAY_SMT},
+                                              {"memory", XC_MAY_MEMORY},   {"gpus", XC_MAY_GPUS},
+                                              {"profile", XC_MAY_PROFILE}, {0}};
     bool value;
     unsigned all = XC_MAY_DISABLE | XC_MAY_SMT | XC_MAY_MEMORY | XC_MAY_GPUS | XC_MAY_PROFILE;
     if (xc_yaml_is_bool(node, &value)) /* nothing at all, or the word off? */
         return expected(r, node, "a list: [] for nothing, [disable] for off alone");
     if (xc_streq(node->text, "all") || xc_streq(node->text, "none")) {
         r->rules->bind.users_may = xc_streq(node->text, "all") ? all : 0;
-        xc_text_add(&r->said, all == r->rules->bind.users_may ? "disable,smt,memory,gpus,profile"
-                                                              : "none");
+        xc_text_add(&r->said,
+                    all == r->rules->bind.users_may ? "disable,smt,memory,gpus,profile" : "none");
         return 0;
     }
     return read_bits(r, node, words, "disable", &r->rules->bind.users_may);
@@ -554,7 +556,8 @@ static int check_export(struct pol_reading *r, const struct xc_yaml *node)
     return pol_bad(r, node,
                    "export names \"%.60s\"; expected NCCL_IB_HCA, UCX_NET_DEVICES or "
                    "NVSHMEM_HCA_LIST (others go under env)%s%s%s",
-                   node->text, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+                   node->text, near ? "; did you mean \"" : "", near ? near : "",
+                   near ? "\"?" : "");
 }
 
 int pol_read_export(struct pol_reading *r, const struct xc_yaml *node)
@@ -568,8 +571,7 @@ static int check_pci(struct pol_reading *r, const struct xc_yaml *node)
     size_t length = strlen(node->text), vendor = strspn(node->text, "0123456789abcdefABCDEF");
     const char *device = node->text + vendor + 1;
     if (vendor == 4 && node->text[4] == ':' &&
-        (xc_streq(device, "*") ||
-         (length == 9 && strspn(device, "0123456789abcdefABCDEF") == 4)))
+        (xc_streq(device, "*") || (length == 9 && strspn(device, "0123456789abcdefABCDEF") == 4)))
         return 0;
     return expected(r, node, "PCI vendor:device as \"15b3:1021\" or \"15b3:*\"");
 }
@@ -579,14 +581,15 @@ int pol_read_pci(struct pol_reading *r, const struct xc_yaml *node)
     return store_strings(r, pol_strings(r, node, check_pci));
 }
 
-/* ---- the topology file, resume, the environment ------------------------------------------------------------------------ */
+/* ---- the topology file, resume, the environment ---------------------------------------------- */
 
 int pol_read_topo_file(struct pol_reading *r, const struct xc_yaml *node)
 {
     bool value;
     bool none = xc_streq(node->text, "none") || (xc_yaml_is_bool(node, &value) && !value);
-    if (!none && (node->kind != XC_YAML_SCALAR || node->text[0] != '/' || strstr(node->text, "/../") ||
-                  strlen(node->text) > 1000 || strpbrk(node->text, "\n,: ")))
+    if (!none &&
+        (node->kind != XC_YAML_SCALAR || node->text[0] != '/' || strstr(node->text, "/../") ||
+         strlen(node->text) > 1000 || strpbrk(node->text, "\n,: ")))
         return expected(r, node, "an absolute path without blanks, commas and colons, or none");
     char *copy = none ? NULL : strdup(node->text);
     if (!none && !copy)
@@ -635,10 +638,9 @@ static int resume_member(struct pol_reading *r, const struct xc_yaml *child)
                    ? 0
                    : pol_bad(r, child, "lemon is no limit; expected as 3 drains in 7d");
     const char *near = xc_nearest(child->key, resume_keys);
-    return pol_bad_key(r, child,
-                       "unknown key \"%.60s\" in resume; expected checks, after, quiet, lemon%s%s%s",
-                       child->key, near ? "; did you mean \"" : "", near ? near : "",
-                       near ? "\"?" : "");
+    return pol_bad_key(
+        r, child, "unknown key \"%.60s\" in resume; expected checks, after, quiet, lemon%s%s%s",
+        child->key, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
 /* The keys in a fixed order, whatever the file's is. */
@@ -660,7 +662,9 @@ int pol_read_resume(struct pol_reading *r, const struct xc_yaml *node)
         return 0;
     }
     if (node->kind != XC_YAML_MAP)
-        return expected(r, node, "off, or { checks: […], after: 3 clean runs, quiet: 15m, lemon: 3 drains in 7d }");
+        return expected(
+            r, node,
+            "off, or { checks: […], after: 3 clean runs, quiet: 15m, lemon: 3 drains in 7d }");
     for (size_t i = 0; i < node->nchildren; i++)
         if (resume_member(r, &node->children[i]) < 0)
             return -1;

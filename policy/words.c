@@ -173,7 +173,7 @@ int xc_words_parse(const char *value, struct xc_words *words, struct xc_error *e
     }
 }
 
-/* ---- what the policy lets a user change ---------------------------------------------------------- */
+/* ---- what the policy lets a user change ------------------------------------------------------ */
 
 /* Five words at most: the longest list is shorter than this. */
 struct taken {
@@ -214,11 +214,13 @@ char *xc_words_permit(struct xc_words *words, unsigned may)
 
 const char *xc_words_help(void)
 {
-    return "--xcloud-bind[=WORD,...]  bind this step's tasks to CPUs, memory and NICs near their GPUs\n"
+    return "--xcloud-bind[=WORD,...]  bind this step's tasks to CPUs, memory and NICs near their "
+           "GPUs\n"
            "\n"
            "  on                 bind (the same as the option without a value)\n"
            "  off                no placement and no environment; host CPUs stay excluded\n"
-           "  verbose            print the first node's binding, and what is unusual on the others\n"
+           "  verbose            print the first node's binding, and what is unusual on the "
+           "others\n"
            "  verbose=all        print every node's binding\n"
            "  explain            also say which rule of the policy each value comes from\n"
            "  dry                print what would be set, set nothing\n"

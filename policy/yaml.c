@@ -56,8 +56,8 @@ static int parser_failed(const struct building *b)
     const char *problem = p->problem ? p->problem : "unknown problem";
     if (p->error == YAML_READER_ERROR)
         return reader_failed(b, problem);
-    return fail_at(b, p->problem_mark.line, p->problem_mark.column, "%s%s%s; expected YAML", problem,
-                   p->context ? " " : "", p->context ? p->context : "");
+    return fail_at(b, p->problem_mark.line, p->problem_mark.column, "%s%s%s; expected YAML",
+                   problem, p->context ? " " : "", p->context ? p->context : "");
 }
 
 static int next(struct building *b, yaml_event_t *event)
@@ -280,7 +280,7 @@ void xc_yaml_free(struct xc_yaml *tree)
     free(tree);
 }
 
-/* ---- questions ----------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------- */
 
 const struct xc_yaml *xc_yaml_get(const struct xc_yaml *node, const char *key)
 {

@@ -15,7 +15,7 @@
 
 #include "../../policy/yaml.h"
 
-/* ---- helpers ---------------------------------------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 static char *source_path(const char *name)
 {
@@ -99,7 +99,7 @@ static const struct xc_env_rule *env(const struct xc_rules *rules, const char *n
 
 static const struct xc_who nobody = {0};
 
-/* ---- files --------------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static void good_file(const char *path, const char *name)
 {
@@ -198,7 +198,7 @@ static void mutilated_files_never_crash(void **state)
     each_file("etc/policy", mutate_file);
 }
 
-/* ---- what holds where --------------------------------------------------------------------------------------------- */
+/* ---- what holds where ------------------------------------------------------------------------ */
 
 static void built_in_rules_observe(void **state)
 {
@@ -223,30 +223,31 @@ static void built_in_rules_observe(void **state)
     xc_rules_free(rules);
 }
 
-static const char layered[] = "version: 1\n"
-                              "mode: bind\n"
-                              "defaults:\n"
-                              "  bind: { smt: first, users_may: [disable, smt] }\n"
-                              "  checks: { cpu.cstate: { deepest: C6, on_fail: drain } }\n"
-                              "  env: { A: 1, B: 2, C: 3 }\n"
-                              "  profiles: { fast: { env: { B: 20, P: 1 } } }\n"
-                              "classes:\n"
-                              "  - name: gpu\n"
-                              "    match: { nodes: 'gpu[1-4]', environment: [bare, pod] }\n"
-                              "    bind: { users_may: [gpus] }\n"
-                              "    checks: { cpu.cstate: { on_fail: warn }, topo.file: false }\n"
-                              "    env: { B: 5, C: { value: 9, when: { job_nodes: '>= 8' } }, D: ~ }\n"
-                              "    profiles: { fast: { env: { B: 50 } } }\n"
-                              "  - name: rest\n"
-                              "    match: { nodes: 'gpu*' }\n"
-                              "    mode: enforce\n"
-                              "jobs:\n"
-                              "  - when: { partition: [dev, 'jup*'] }\n"
-                              "    bind: { default: ask }\n"
-                              "    env: { A: 100 }\n"
-                              "  - when: { reservation: 'maint*' }\n"
-                              "    checks: skip\n"
-                              "    mode: observe\n";
+static const char layered[] =
+    "version: 1\n"
+    "mode: bind\n"
+    "defaults:\n"
+    "  bind: { smt: first, users_may: [disable, smt] }\n"
+    "  checks: { cpu.cstate: { deepest: C6, on_fail: drain } }\n"
+    "  env: { A: 1, B: 2, C: 3 }\n"
+    "  profiles: { fast: { env: { B: 20, P: 1 } } }\n"
+    "classes:\n"
+    "  - name: gpu\n"
+    "    match: { nodes: 'gpu[1-4]', environment: [bare, pod] }\n"
+    "    bind: { users_may: [gpus] }\n"
+    "    checks: { cpu.cstate: { on_fail: warn }, topo.file: false }\n"
+    "    env: { B: 5, C: { value: 9, when: { job_nodes: '>= 8' } }, D: ~ }\n"
+    "    profiles: { fast: { env: { B: 50 } } }\n"
+    "  - name: rest\n"
+    "    match: { nodes: 'gpu*' }\n"
+    "    mode: enforce\n"
+    "jobs:\n"
+    "  - when: { partition: [dev, 'jup*'] }\n"
+    "    bind: { default: ask }\n"
+    "    env: { A: 100 }\n"
+    "  - when: { reservation: 'maint*' }\n"
+    "    checks: skip\n"
+    "    mode: observe\n";
 
 static void classes_stand_over_defaults_key_by_key(void **state)
 {
@@ -255,8 +256,8 @@ static void classes_stand_over_defaults_key_by_key(void **state)
     struct xc_rules *rules = rules_of(layered, &who, NULL, NULL);
     assert_string_equal(rules->class_name, "gpu");
     assert_int_equal(rules->mode, XC_MODE_BIND);
-    assert_int_equal(rules->bind.smt, XC_SMT_FIRST);                /* from defaults */
-    assert_int_equal(rules->bind.users_may, XC_MAY_GPUS);           /* a list replaces a list */
+    assert_int_equal(rules->bind.smt, XC_SMT_FIRST);      /* from defaults */
+    assert_int_equal(rules->bind.users_may, XC_MAY_GPUS); /* a list replaces a list */
     assert_string_equal(origin(rules, "bind.users_may")->from, "class gpu");
     assert_int_equal(origin(rules, "bind.users_may")->line, 11);
     assert_string_equal(origin(rules, "mode")->from, "the top");
@@ -291,8 +292,8 @@ static void first_matching_class_wins(void **state)
     rules = rules_of(layered, &nobody, NULL, NULL); /* what is not known matches nothing */
     assert_null(rules->class_name);
     xc_rules_free(rules);
-    rules = rules_of("version: 1\nunmatched: false\nclasses: [{name: a, match: {nodes: x}}]\n", &other,
-                     NULL, NULL);
+    rules = rules_of("version: 1\nunmatched: false\nclasses: [{name: a, match: {nodes: x}}]\n",
+                     &other, NULL, NULL);
     assert_false(rules->unmatched_warn);
     xc_rules_free(rules);
     rules = rules_of("version: 1\nclasses: [{name: a}]\n", &nobody, NULL, NULL);
@@ -460,8 +461,9 @@ static void cpu_lists_become_sets(void **state)
 static void json_is_read_as_yaml(void **state)
 {
     (void)state;
-    static const char text[] = "{\"job\": 7, \"cpus\": \"0-7\", \"tasks\": [{\"rank\": 0, \"x\": null}],"
-                               " \"ok\": true, \"path\": \"a\\/b\\\"\\u00e9\"}";
+    static const char text[] =
+        "{\"job\": 7, \"cpus\": \"0-7\", \"tasks\": [{\"rank\": 0, \"x\": null}],"
+        " \"ok\": true, \"path\": \"a\\/b\\\"\\u00e9\"}";
     struct xc_yaml *tree = NULL;
     struct xc_error error = {0};
     assert_int_equal(xc_yaml_parse(text, strlen(text), "r.json", &tree, &error), 0);
@@ -488,7 +490,7 @@ static void hash_is_of_the_bytes(void **state)
     xc_policy_free(b);
 }
 
-/* ---- finding it ------------------------------------------------------------------------------------------------ */
+/* ---- finding it ------------------------------------------------------------------------------ */
 
 struct site {
     char prefix[64];
@@ -531,16 +533,33 @@ static int site_setup(void **state)
 static int site_teardown(void **state)
 {
     struct site *site = *state;
-    static const char *const paths[] = {
-        "/etc/xcloud/policy.yaml", "/etc/xcloud/disabled", "/etc/slurm/xcloud-policy.yaml",
-        "/etc/slurm/slurm.conf", "/etc/slurm/nodes/gpu.conf", "/var/lib/xcloud/policy.good",
-        "/var/lib/xcloud/armed", "/var/lib/xcloud/seen", "/var/lib/xcloud",
-        "/run/xcloud/policy.good", "/run/xcloud/seen", "/run/xcloud/armed", "/run/xcloud/disabled",
-        "/var/spool/slurmd/conf-cache/slurm.conf"};
-    static const char *const directories[] = {"/etc/xcloud", "/etc/slurm/nodes", "/etc/slurm", "/etc",
-                                              "/var/lib/xcloud", "/var/lib",
-                                              "/var/spool/slurmd/conf-cache", "/var/spool/slurmd",
-                                              "/var/spool", "/var", "/run/xcloud", "/run", ""};
+    static const char *const paths[] = {"/etc/xcloud/policy.yaml",
+                                        "/etc/xcloud/disabled",
+                                        "/etc/slurm/xcloud-policy.yaml",
+                                        "/etc/slurm/slurm.conf",
+                                        "/etc/slurm/nodes/gpu.conf",
+                                        "/var/lib/xcloud/policy.good",
+                                        "/var/lib/xcloud/armed",
+                                        "/var/lib/xcloud/seen",
+                                        "/var/lib/xcloud",
+                                        "/run/xcloud/policy.good",
+                                        "/run/xcloud/seen",
+                                        "/run/xcloud/armed",
+                                        "/run/xcloud/disabled",
+                                        "/var/spool/slurmd/conf-cache/slurm.conf"};
+    static const char *const directories[] = {"/etc/xcloud",
+                                              "/etc/slurm/nodes",
+                                              "/etc/slurm",
+                                              "/etc",
+                                              "/var/lib/xcloud",
+                                              "/var/lib",
+                                              "/var/spool/slurmd/conf-cache",
+                                              "/var/spool/slurmd",
+                                              "/var/spool",
+                                              "/var",
+                                              "/run/xcloud",
+                                              "/run",
+                                              ""};
     for (size_t i = 0; i < XC_COUNT(paths); i++)
         drop(site->prefix, paths[i]);
     for (size_t i = 0; i < XC_COUNT(directories); i++) {
@@ -685,7 +704,8 @@ static void a_diskless_node_keeps_its_copy_in_run(void **state)
     struct site *site = *state;
     struct xc_error error = {0};
     char path[128];
-    put(site->prefix, "/var/lib/xcloud", "a file where the directory should be: root can write all\n");
+    put(site->prefix, "/var/lib/xcloud",
+        "a file where the directory should be: root can write all\n");
     assert_int_equal(xc_policy_keep(&site->places, "version: 1\n", 11, &error), 0);
     snprintf(path, sizeof path, "%s/run/xcloud/policy.good", site->prefix);
     assert_int_equal(access(path, R_OK), 0);
@@ -708,7 +728,7 @@ static void kill_switches_are_seen(void **state)
     assert_string_equal(xc_policy_disabled(&site->places), "/etc/xcloud/disabled");
 }
 
-/* ---- slurm.conf ------------------------------------------------------------------------------------------------------ */
+/* ---- slurm.conf ------------------------------------------------------------------------------ */
 
 static int slurm_node(const struct site *site, const char *name, struct xc_slurm_node *out,
                       struct xc_error *error)

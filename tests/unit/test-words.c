@@ -148,12 +148,23 @@ static void what_users_may_not_is_taken_out_and_named(void **state)
 static void help_has_every_word(void **state)
 {
     (void)state;
-    static const char *const all[] = {"  on ",          "  off ",           "  verbose ",
-                                      "  verbose=all ", "  explain ",       "  dry ",
-                                      "  strict ",      "  help ",          "  gpus=order ",
-                                      "  gpus=restrict ", "  smt=all ",     "  smt=first ",
-                                      "  memory=preferred ", "  memory=bind ", "  memory=interleave ",
-                                      "  memory=none ", "  profile=NAME "};
+    static const char *const all[] = {"  on ",
+                                      "  off ",
+                                      "  verbose ",
+                                      "  verbose=all ",
+                                      "  explain ",
+                                      "  dry ",
+                                      "  strict ",
+                                      "  help ",
+                                      "  gpus=order ",
+                                      "  gpus=restrict ",
+                                      "  smt=all ",
+                                      "  smt=first ",
+                                      "  memory=preferred ",
+                                      "  memory=bind ",
+                                      "  memory=interleave ",
+                                      "  memory=none ",
+                                      "  profile=NAME "};
     for (size_t i = 0; i < XC_COUNT(all); i++)
         if (!strstr(xc_words_help(), all[i]))
             fail_msg("help has no \"%s\"", all[i]);
