@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -282,6 +283,10 @@ static int run(const struct request *request)
     const char *name = cli_node_name(request->machine, request->node, buffer, sizeof buffer);
     xc_autofree char *file = request->output ? strdup(request->output) : default_output(request);
     bool writes = request->output || !(request->json || request->hwloc);
+    if (writes && !file && access(request->machine, F_OK) < 0) {
+        xc_error_errno(&error, request->machine, "cannot open the machine");
+        return cli_fail(&error);
+    }
     if (writes && !file)
         return cli_usage("snapshot", "an archive has no place for a snapshot: say -o FILE");
     double start = milliseconds();
