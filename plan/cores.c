@@ -323,15 +323,52 @@ static void run(struct flow *flow, const unsigned *base, bool *may_extra, size_t
     }
 }
 
-/* Whether a and b may swap cores of g against cores of h at no cost, and should, because g is nearer
- * to both, or because both have GPUs on both nodes. */
-static bool alike(const struct flow *flow, size_t a, size_t b, size_t g, size_t h, bool *both)
+static int64_t slit(const struct flow *flow, size_t task, size_t group)
 {
-    const int64_t *ca = &flow->cost[a * flow->ngroups], *cb = &flow->cost[b * flow->ngroups];
-    if (ca[g] - ca[h] != cb[g] - cb[h])
-        return false;
-    *both = ca[g] == ca[h];
-    return ca[g] <= ca[h];
+    return flow->cost[task * flow->ngroups + group] >> DISTANCE_SHIFT;
+}
+
+/* What a task has of all groups that are as far away as this one. */
+static unsigned level(const struct flow *flow, size_t task, size_t group)
+{
+    unsigned sum = 0;
+    for (size_t g = 0; g < flow->ngroups; g++)
+        if (slit(flow, task, g) == slit(flow, task, group))
+            sum += flow->amount[task * flow->ngroups + g];
+    return sum;
+}
+
+static bool is_home(const struct flow *flow, size_t task, size_t group)
+{
+    for (size_t g = 0; g < flow->ngroups; g++)
+        if (slit(flow, task, g) < slit(flow, task, group))
+            return false;
+    return true;
+}
+
+static unsigned half(unsigned a, unsigned b)
+{
+    return a > b ? (a - b) / 2 : 0;
+}
+
+/* How many cores of g the task a should give to b for cores of h. The swap must cost nothing. Near
+ * cores are shared evenly; where both tasks have GPUs on both nodes, so is each node. */
+static unsigned fair_amount(const struct flow *flow, size_t a, size_t b, size_t g, size_t h)
+{
+    const unsigned *fa = &flow->amount[a * flow->ngroups], *fb = &flow->amount[b * flow->ngroups];
+    int64_t gain = slit(flow, a, h) - slit(flow, a, g);
+    if (gain < 0 || gain != slit(flow, b, h) - slit(flow, b, g))
+        return 0;
+    unsigned amount = fa[g] < fb[h] ? fa[g] : fb[h], even;
+    if (gain > 0) {
+        even = half(level(flow, a, g), level(flow, b, g));
+    } else {
+        if (!is_home(flow, a, g) || !is_home(flow, b, g))
+            return 0;
+        even = half(fa[g], fb[g]);
+        amount = amount < half(fb[h], fa[h]) ? amount : half(fb[h], fa[h]);
+    }
+    return amount < even ? amount : even;
 }
 
 static bool even_out(struct flow *flow, size_t a, size_t b)
@@ -339,14 +376,8 @@ static bool even_out(struct flow *flow, size_t a, size_t b)
     unsigned *fa = &flow->amount[a * flow->ngroups], *fb = &flow->amount[b * flow->ngroups];
     bool changed = false;
     for (size_t g = 0; g < flow->ngroups; g++) {
-        for (size_t h = 0; h < flow->ngroups && fa[g] > fb[g] + 1; h++) {
-            bool both;
-            if (h == g || !fb[h] || !alike(flow, a, b, g, h, &both))
-                continue;
-            unsigned amount = (fa[g] - fb[g]) / 2, other = fb[h];
-            if (both)
-                other = fb[h] > fa[h] ? (fb[h] - fa[h]) / 2 : 0;
-            amount = amount < other ? amount : other;
+        for (size_t h = 0; h < flow->ngroups && fa[g] > 0; h++) {
+            unsigned amount = h != g && fb[h] ? fair_amount(flow, a, b, g, h) : 0;
             fa[g] -= amount;
             fb[g] += amount;
             fa[h] += amount;

@@ -199,6 +199,7 @@ struct match {
     unsigned char *near; /* nslots x nrails: the rail is among the slot's nearest */
     unsigned char *seen; /* by rail: this search has been there */
     size_t *home;        /* by slot: the rail that it would have on a full machine */
+    size_t *turn;        /* by slot: how many of its kind choose before it */
 };
 
 #define FREE SIZE_MAX
@@ -212,24 +213,39 @@ static enum xc_path gpu_path(const struct xc_node *node, int gpu, int nic)
                                                                                   : path;
 }
 
-/* A rank without a GPU is near the NICs of the nodes that its cores are on. */
-static enum xc_path cpu_path(const struct work *work, const struct xc_plan_task *task, int nic)
+/* A rank without a GPU: the SLIT distance of the NIC's node from the nearest of its cores. */
+static unsigned cpu_distance(const struct work *work, const struct xc_plan_task *task, int nic)
 {
-    int numa = work->node->nics[nic].numa;
-    for (size_t i = 0; numa != XC_NONE && i < work->node->ncpus; i++) {
-        const struct xc_cpu *cpu = &work->node->cpus[i];
-        if (cpu->numa == numa && xc_set_has(&task->cpus, (size_t)cpu->os))
-            return XC_PATH_NODE;
+    const struct xc_node *node = work->node;
+    int to = node->nics[nic].numa, last = XC_NONE;
+    unsigned best = 255;
+    for (size_t i = 0; to != XC_NONE && i < node->ncpus; i++) {
+        const struct xc_cpu *cpu = &node->cpus[i];
+        if (cpu->numa == last || !xc_set_has(&task->cpus, (size_t)cpu->os))
+            continue;
+        last = cpu->numa;
+        unsigned distance = last == XC_NONE ? 255 : xc_node_distance(node, last, to);
+        best = distance < best ? distance : best;
     }
-    return XC_PATH_SYS;
+    return best;
 }
 
 static enum xc_path slot_path(const struct work *work, size_t task, const struct slot *slot,
                               size_t rail)
 {
     int nic = work->rails[rail];
-    return slot->gpu == XC_NONE ? cpu_path(work, &work->plan->tasks[task], nic)
-                                : gpu_path(work->node, slot->gpu, nic);
+    if (slot->gpu != XC_NONE)
+        return gpu_path(work->node, slot->gpu, nic);
+    return cpu_distance(work, &work->plan->tasks[task], nic) <= 10 ? XC_PATH_NODE : XC_PATH_SYS;
+}
+
+/* What is compared: paths, or distances. */
+static unsigned slot_distance(const struct work *work, size_t task, const struct slot *slot,
+                              size_t rail)
+{
+    int nic = work->rails[rail];
+    return slot->gpu == XC_NONE ? cpu_distance(work, &work->plan->tasks[task], nic)
+                                : (unsigned)gpu_path(work->node, slot->gpu, nic);
 }
 
 /* How many of the machine's GPUs have this rail among their nearest; that many want a share of it,
@@ -257,15 +273,15 @@ static size_t fill_near(struct match *match, size_t index, size_t task, const un
     const struct work *work = match->work;
     const struct slot *slot = &work->slots[index];
     unsigned char *near = &match->near[index * work->nrails];
-    enum xc_path best = XC_PATH_SYS;
+    unsigned best = UCHAR_MAX;
     for (size_t r = 0; r < work->nrails; r++) {
-        near[r] = (unsigned char)slot_path(work, task, slot, r);
-        if (near[r] < (unsigned char)best)
-            best = near[r];
+        unsigned distance = slot_distance(work, task, slot, r);
+        near[r] = (unsigned char)(distance < UCHAR_MAX ? distance : UCHAR_MAX);
+        best = near[r] < best ? near[r] : best;
     }
     size_t count = 0, wanted_by = slot->gpu == XC_NONE ? nslots : 1;
     for (size_t r = 0; r < work->nrails; r++) {
-        near[r] = near[r] == (unsigned char)best;
+        near[r] = near[r] == best;
         count += near[r];
         if (near[r] && slot->gpu != XC_NONE && rivals[r] > wanted_by)
             wanted_by = rivals[r];
@@ -372,6 +388,25 @@ static int make_slots(struct work *work)
     return 0;
 }
 
+/* How many slots before this one have the same GPU, or without GPUs the same home. */
+static size_t turn(const struct match *match, size_t slot)
+{
+    const struct slot *slots = match->work->slots;
+    size_t count = 0;
+    for (size_t s = 0; s < slot; s++)
+        count += slots[s].gpu == slots[slot].gpu &&
+                 (slots[s].gpu != XC_NONE || match->home[s] == match->home[slot]);
+    return count;
+}
+
+static void add_places(struct match *match, size_t slot, size_t count)
+{
+    for (; count > 0; count--) {
+        match->slot[match->nplaces] = slot;
+        match->taken[match->nplaces++] = FREE;
+    }
+}
+
 static int make_places(struct match *match, const unsigned *rivals)
 {
     struct work *work = (struct work *)match->work;
@@ -383,19 +418,25 @@ static int make_places(struct match *match, const unsigned *rivals)
     match->near = calloc(nslots, work->nrails);
     match->seen = calloc(work->nrails, 1);
     match->home = calloc(nslots, sizeof *match->home);
+    match->turn = calloc(nslots, sizeof *match->turn);
     if (!match->slot || !match->taken || !match->load || !match->near || !match->seen ||
-        !match->home)
+        !match->home || !match->turn)
         return -1;
-    for (size_t t = 0; t < ntasks; t++) {
-        for (size_t s = work->first_slot[t]; s < work->first_slot[t + 1]; s++) {
-            size_t want = fill_near(match, s, t, rivals, nslots);
-            match->home[s] = home_rail(work, s, nslots);
-            for (size_t i = 0; i < want; i++) {
-                match->slot[match->nplaces] = s;
-                match->taken[match->nplaces++] = FREE;
+    for (size_t s = 0; s < nslots; s++)
+        match->home[s] = home_rail(work, s, nslots);
+    for (size_t s = 0; s < nslots; s++)
+        match->turn[s] = turn(match, s);
+    /* the first of those that share a GPU choose first, then the second ones: so a GPU's rail goes
+     * with it when there is one for each */
+    size_t placed = 0;
+    for (size_t pass = 0; placed < nslots; pass++)
+        for (size_t t = 0; t < ntasks; t++)
+            for (size_t s = work->first_slot[t]; s < work->first_slot[t + 1]; s++) {
+                if (match->turn[s] != pass)
+                    continue;
+                add_places(match, s, fill_near(match, s, t, rivals, nslots));
+                placed++;
             }
-        }
-    }
     return 0;
 }
 
@@ -407,6 +448,7 @@ static void match_free(struct match *match)
     free(match->near);
     free(match->seen);
     free(match->home);
+    free(match->turn);
 }
 
 /* Adds a NIC to a list in rail order; the nearest path counts when it is there already. */

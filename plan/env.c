@@ -124,6 +124,8 @@ static int add_restriction(struct work *work, size_t rank, size_t position)
     for (size_t i = 0; i < task->ngpus; i++) {
         if (work->node->gpus[task->gpus[i]].mig) {
             xc_text_free(&text);
+            if (had_before(work->plan, rank, task->gpus[i]))
+                return 0;
             add_note(work, XC_NOTE_WARN, (int)rank,
                      "gpus=restrict: GPU %d is split (MIG) and its instances are named by UUID: "
                      "CUDA_VISIBLE_DEVICES is left as it is",

@@ -142,17 +142,43 @@ void add_why(struct work *work, struct xc_plan_task *task, const char *format, .
     why[count + 1] = NULL;
 }
 
+/* "GPU 0 0000:1b:00.0 is on NUMA 0"; of several: "GPUs 0-3 are on NUMA 0". */
+static void why_gpu(struct work *work, struct xc_plan_task *task, const struct xc_set *gpus,
+                    int numa)
+{
+    char place[64], bdf[XC_BDF_TEXT] = "?";
+    if (numa == XC_NONE)
+        snprintf(place, sizeof place, "on an unknown NUMA node");
+    else
+        snprintf(place, sizeof place, "on NUMA %d", numa);
+    if (task->ngpus > 1) {
+        xc_autofree char *list = xc_set_format(gpus);
+        bool one = xc_set_count(gpus) == 1;
+        add_why(work, task, "GPU%s %s %s %s", one ? "" : "s", list ? list : "?", one ? "is" : "are",
+                place);
+        return;
+    }
+    int pci = work->node->gpus[task->gpus[0]].pci;
+    if (pci >= 0)
+        xc_bdf_text(&work->node->pci[pci].bdf, bdf);
+    add_why(work, task, "GPU %d %s is %s", task->gpus[0], bdf, place);
+}
+
 static void why_gpus(struct work *work, struct xc_plan_task *task)
 {
     for (size_t i = 0; i < task->ngpus; i++) {
-        const struct xc_gpu *gpu = &work->node->gpus[task->gpus[i]];
-        char bdf[XC_BDF_TEXT] = "?";
-        if (gpu->pci >= 0)
-            xc_bdf_text(&work->node->pci[gpu->pci].bdf, bdf);
-        if (gpu->numa == XC_NONE)
-            add_why(work, task, "GPU %d %s: its NUMA node is unknown", task->gpus[i], bdf);
-        else
-            add_why(work, task, "GPU %d %s is on NUMA %d", task->gpus[i], bdf, gpu->numa);
+        int numa = work->node->gpus[task->gpus[i]].numa;
+        bool before = false;
+        for (size_t k = 0; k < i; k++)
+            before |= work->node->gpus[task->gpus[k]].numa == numa;
+        if (before)
+            continue;
+        xc_autoset struct xc_set gpus = XC_SET_EMPTY;
+        for (size_t k = i; k < task->ngpus; k++)
+            if (work->node->gpus[task->gpus[k]].numa == numa)
+                xc_set_add(&gpus, (size_t)task->gpus[k]);
+        work->failed |= gpus.failed;
+        why_gpu(work, task, &gpus, numa);
     }
     if (task->ngpus == 0)
         add_why(work, task, "no GPU: ranks are spread along the NUMA nodes");
@@ -197,11 +223,25 @@ static const char *path_words(const struct work *work, const struct xc_plan_task
     return nic->path == XC_PATH_SYS && unknown ? "at an unknown distance" : words[nic->path];
 }
 
+/* NICs of one path together: "mlx5_0, mlx5_1 one switch away (PIX)". */
 static void why_nics(struct work *work, struct xc_plan_task *task)
 {
-    for (size_t i = 0; i < task->nnics; i++)
-        add_why(work, task, "%s %s (%s)", work->node->nics[task->nics[i].nic].rdma,
-                path_words(work, task, &task->nics[i]), xc_path_name(task->nics[i].path));
+    for (int path = XC_PATH_PIX; path <= XC_PATH_SYS; path++) {
+        struct xc_text names = XC_TEXT_INIT;
+        const struct xc_plan_nic *last = NULL;
+        for (size_t i = 0; i < task->nnics; i++) {
+            if ((int)task->nics[i].path != path)
+                continue;
+            xc_text_addf(&names, "%s%s", last ? ", " : "",
+                         work->node->nics[task->nics[i].nic].rdma);
+            last = &task->nics[i];
+        }
+        xc_autofree char *list = xc_text_take(&names);
+        work->failed |= !list;
+        if (last && list)
+            add_why(work, task, "%s %s (%s)", list, path_words(work, task, last),
+                    xc_path_name(last->path));
+    }
 }
 
 static void explain(struct work *work)
@@ -236,6 +276,9 @@ static void note_one_core(struct work *work)
     work->failed |= cpus.failed;
     unsigned job = work->request->job_cores ? training + work->request->job_cores : 0;
     unsigned could = (job ? job : free_cores) / plan->ntasks;
+    if (training < plan->ntasks && could < 2)
+        add_note(work, XC_NOTE_HINT, XC_NONE, "%u tasks share %u core%s", plan->ntasks, training,
+                 training == 1 ? "" : "s");
     if (training / plan->ntasks > 1 || could < 2)
         return;
     const char *who = plan->ntasks == 1 ? "the task has" : "each rank has";
@@ -251,12 +294,12 @@ static void note_one_core(struct work *work)
         work->failed = true;
     else if (job)
         add_note(work, XC_NOTE_HINT, XC_NONE,
-                 "%s of the job's %u cores on this node: srun -c %zu gives each rank %u", start,
-                 job, could * threads, could);
+                 "%s of the job's %u cores on this node: srun -c %zu gives %u%s", start, job,
+                 could * threads, could, plan->ntasks > 1 ? " to each" : "");
     else
         add_note(work, XC_NOTE_HINT, XC_NONE,
-                 "%s of %u cores: srun --exclusive, or -c %zu, gives each rank %u", start, online,
-                 could * threads, could);
+                 "%s of %u cores: srun --exclusive, or -c %zu, gives %u%s", start, online,
+                 could * threads, could, plan->ntasks > 1 ? " to each" : "");
 }
 
 static void note_isolated(struct work *work)
@@ -277,36 +320,92 @@ static void note_isolated(struct work *work)
              request->ntasks);
 }
 
-static void note_remote(struct work *work, int rank, int index)
+bool had_before(const struct xc_plan *plan, size_t rank, int gpu)
 {
-    const struct xc_gpu *gpu = &work->node->gpus[index];
-    xc_autoset struct xc_set here = XC_SET_EMPTY;
-    if (gpu->numa == XC_NONE)
+    for (size_t j = 0; j < rank; j++)
+        for (size_t k = 0; k < plan->tasks[j].ngpus; k++)
+            if (plan->tasks[j].gpus[k] == gpu)
+                return true;
+    return false;
+}
+
+/* A rank's GPUs of one NUMA node none of whose CPUs may be used. */
+static void note_remote(struct work *work, size_t rank, int numa)
+{
+    const struct xc_plan_task *task = &work->plan->tasks[rank];
+    xc_autoset struct xc_set here = XC_SET_EMPTY, gpus = XC_SET_EMPTY;
+    for (size_t k = 0; k < task->ngpus; k++)
+        if (work->node->gpus[task->gpus[k]].numa == numa &&
+            !had_before(work->plan, rank, task->gpus[k]))
+            xc_set_add(&gpus, (size_t)task->gpus[k]);
+    if (xc_set_empty(&gpus))
         return;
-    xc_node_numa_cpus(work->node, gpu->numa, &here);
+    xc_node_numa_cpus(work->node, numa, &here);
     bool near = xc_set_intersects(&here, &work->plan->training);
-    work->failed |= here.failed;
+    work->failed |= here.failed || gpus.failed;
     if (near)
         return;
-    xc_autofree char *cpus = xc_set_format(&work->plan->tasks[rank].cpus);
-    add_note(work, XC_NOTE_WARN, rank,
-             "GPU %d is remote: no CPU of its NUMA node %d may be used; rank %d runs on %s", index,
-             gpu->numa, rank, cpus ? cpus : "?");
+    xc_autofree char *cpus = xc_set_format(&task->cpus), *list = xc_set_format(&gpus);
+    bool one = xc_set_count(&gpus) == 1;
+    add_note(work, XC_NOTE_WARN, (int)rank,
+             "GPU%s %s %s remote: no CPU of %s NUMA node %d may be used; rank %zu runs on CPU%s %s",
+             one ? "" : "s", list ? list : "?", one ? "is" : "are", one ? "its" : "their", numa,
+             rank, xc_set_count(&task->cpus) == 1 ? "" : "s", cpus ? cpus : "?");
 }
 
 static void note_remotes(struct work *work)
 {
-    for (size_t i = 0; i < work->plan->ntasks; i++) {
-        const struct xc_plan_task *task = &work->plan->tasks[i];
-        for (size_t k = 0; k < task->ngpus; k++) {
-            bool before = false; /* ranks that share a GPU: once */
-            for (size_t j = 0; j < i && !before; j++)
-                for (size_t l = 0; l < work->plan->tasks[j].ngpus; l++)
-                    before |= work->plan->tasks[j].gpus[l] == task->gpus[k];
-            if (!before)
-                note_remote(work, (int)i, task->gpus[k]);
-        }
+    for (size_t i = 0; i < work->plan->ntasks; i++)
+        for (size_t n = 0; n < work->node->nnumas; n++)
+            note_remote(work, i, work->node->numas[n].os);
+}
+
+static int package_of(const struct xc_node *node, int numa)
+{
+    for (size_t i = 0; i < node->ncpus; i++)
+        if (node->cpus[i].numa == numa)
+            return node->cpus[i].package;
+    return XC_NONE;
+}
+
+/* Whether a task has cores on its GPUs' sockets and on others as well. */
+static bool crosses(const struct work *work, const struct xc_plan_task *task)
+{
+    const struct xc_node *node = work->node;
+    xc_autoset struct xc_set own = XC_SET_EMPTY;
+    for (size_t k = 0; k < task->ngpus; k++) {
+        int numa = node->gpus[task->gpus[k]].numa;
+        int package = numa == XC_NONE ? XC_NONE : package_of(node, numa);
+        if (package == XC_NONE)
+            return false;
+        xc_set_add(&own, (size_t)package);
     }
+    bool inside = false, outside = false;
+    for (size_t i = 0; i < node->ncpus && task->ngpus; i++) {
+        if (!xc_set_has(&task->cpus, (size_t)node->cpus[i].os) || node->cpus[i].package < 0)
+            continue;
+        bool here = xc_set_has(&own, (size_t)node->cpus[i].package);
+        inside |= here;
+        outside |= !here;
+    }
+    return inside && outside;
+}
+
+static void note_crossing(struct work *work)
+{
+    xc_autoset struct xc_set ranks = XC_SET_EMPTY;
+    for (size_t i = 0; i < work->plan->ntasks; i++)
+        if (crosses(work, &work->plan->tasks[i]))
+            xc_set_add(&ranks, i);
+    size_t count = xc_set_count(&ranks);
+    xc_autofree char *list = xc_set_format(&ranks);
+    work->failed |= ranks.failed || !list;
+    if (count && list)
+        add_note(work, XC_NOTE_HINT, XC_NONE,
+                 "rank%s %s also ha%s cores of another socket than %s GPU's, so that all cores are "
+                 "used and the shares are equal",
+                 count == 1 ? "" : "s", list, count == 1 ? "s" : "ve",
+                 count == 1 ? "its" : "their");
 }
 
 /* ---- putting it together ------------------------------------------------------------------------------ */
@@ -371,6 +470,7 @@ static int fill(struct work *work, struct xc_error *error)
     if (share_nics(work, error) < 0 || make_environment(work, error) < 0)
         return -1;
     note_remotes(work);
+    note_crossing(work);
     note_one_core(work);
     note_isolated(work);
     find_unused(work);

@@ -257,6 +257,65 @@ static void write_why(const struct xc_plan *plan, struct xc_text *out)
     }
 }
 
+static const char *set_word(enum xc_env_set set)
+{
+    return set == XC_ENV_FORCE ? "force" : set == XC_ENV_WARN ? "warn" : "if unset";
+}
+
+static bool same_everywhere(const struct xc_plan *plan, size_t variable)
+{
+    for (size_t i = 1; i < plan->ntasks; i++)
+        if (variable >= plan->tasks[i].nenv ||
+            !xc_streq(plan->tasks[i].env[variable].value, plan->tasks[0].env[variable].value))
+            return false;
+    return true;
+}
+
+/* The variables of task 0; the values of all ranks where they differ. The ranks of a plan have the same
+ * variables in the same order, XCLOUD_PLAN apart, which is last and shown elsewhere. */
+static void write_environment(const struct xc_plan *plan, struct xc_text *out)
+{
+    for (size_t v = 0; v < plan->tasks[0].nenv; v++) {
+        const struct xc_plan_env *env = &plan->tasks[0].env[v];
+        if (xc_streq(env->name, "XCLOUD_PLAN"))
+            continue;
+        if (!env->value) {
+            xc_text_addf(out, "%s is %s", env->name,
+                         env->set == XC_ENV_FORBID ? "taken away" : "warned of");
+        } else {
+            bool same = same_everywhere(plan, v);
+            xc_text_addf(out, "%s=%s", env->name, env->value);
+            for (size_t i = 1; !same && i < plan->ntasks; i++)
+                if (v < plan->tasks[i].nenv && plan->tasks[i].env[v].value)
+                    xc_text_addf(out, " | %s", plan->tasks[i].env[v].value);
+            xc_text_addf(out, " (%s", set_word(env->set));
+        }
+        if (env->line)
+            xc_text_addf(out, "%spolicy line %u", env->value ? ", " : " (", env->line);
+        xc_text_add(out, env->value || env->line ? ")\n" : "\n");
+    }
+}
+
+/* XCLOUD_PLAN, a share a line. */
+static void write_shares(const struct xc_plan_task *task, size_t rank, struct xc_text *out)
+{
+    const char *plan = NULL;
+    for (size_t i = 0; i < task->nenv; i++)
+        if (xc_streq(task->env[i].name, "XCLOUD_PLAN"))
+            plan = task->env[i].value;
+    const char *share = plan ? strchr(plan, ';') : NULL;
+    if (!share)
+        return;
+    xc_text_addf(out, "for the workers of rank %zu (XCLOUD_PLAN):\n", rank);
+    while (share) {
+        size_t length = strcspn(share + 1, ";");
+        xc_text_add(out, "  ");
+        xc_text_add_n(out, share + 1, length);
+        xc_text_add(out, "\n");
+        share = share[1 + length] ? share + 1 + length : NULL;
+    }
+}
+
 void xc_plan_table(const struct xc_plan *plan, const struct xc_node *node, struct xc_text *out)
 {
     write_sets(plan, out);
@@ -270,6 +329,7 @@ void xc_plan_table(const struct xc_plan *plan, const struct xc_node *node, struc
         xc_text_addf(out, "%s: %s\n", kind_name(plan->notes[i].kind), plan->notes[i].text);
     xc_text_add(out, "\n");
     write_why(plan, out);
-    if (plan->shares)
-        xc_text_addf(out, "for its workers: XCLOUD_PLAN=%s\n", plan->shares);
+    write_environment(plan, out);
+    for (size_t i = 0; i < plan->ntasks; i++)
+        write_shares(&plan->tasks[i], i, out);
 }

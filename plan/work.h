@@ -49,6 +49,7 @@ int make_environment(struct work *work, struct xc_error *error);
 void add_note(struct work *work, enum xc_note_kind kind, int task, const char *format, ...)
     xc_printf(4, 5);
 void add_why(struct work *work, struct xc_plan_task *task, const char *format, ...) xc_printf(3, 4);
+bool had_before(const struct xc_plan *plan, size_t rank, int gpu); /* a lower rank has this GPU */
 void task_clear(struct xc_plan_task *task);
 
 #endif
