@@ -49,7 +49,8 @@ static int usage(FILE *out, int rc)
     fputs("usage: xcloud policy check FILE|-\n"
           "           is it a policy? one line, exit 0; or its first error, exit 1\n"
           "       xcloud policy explain [--policy FILE] [--node NAME] [--machine M] [--json]\n"
-          "                             [--partition P] [--job-nodes N] [--profile P] [--prefix DIR]\n"
+          "                             [--partition P] [--job-nodes N] [--profile P] [--prefix "
+          "DIR]\n"
           "           every value in force and where it comes from\n"
           "       xcloud policy install [--prefix DIR] FILE\n"
           "           check it, show what changes, put it in place\n"
@@ -286,6 +287,32 @@ static void explain_table(const struct xc_policy_source *source, const struct xc
     xc_table_write(&table, out);
 }
 
+/* Variables that wait for a job: a person who looks for them finds no row. */
+static void explain_waiting(const struct xc_yaml *layer, const struct xc_rules *rules,
+                            struct xc_text *out)
+{
+    const struct xc_yaml *env = xc_yaml_get(layer, "env");
+    for (size_t i = 0; env && i < env->nchildren; i++) {
+        const struct xc_yaml *entry = &env->children[i], *when = xc_yaml_get(entry, "when");
+        bool in_force = false;
+        for (size_t j = 0; j < rules->nenv; j++)
+            in_force |= rules->env[j].line == entry->key_line;
+        if (in_force || !when)
+            continue;
+        xc_text_addf(out, "not in force: env.%s of line %u, only when", entry->key,
+                     entry->key_line);
+        for (size_t j = 0; j < when->nchildren; j++) {
+            const struct xc_yaml *item = &when->children[j];
+            xc_text_addf(out, "%s %s", j ? " and" : "", item->key);
+            if (item->text)
+                xc_text_addf(out, " %s", item->text);
+            for (size_t k = 0; k < item->nchildren; k++)
+                xc_text_addf(out, "%s %s", k ? " or" : "", item->children[k].text);
+        }
+        xc_text_add(out, "\n");
+    }
+}
+
 static void explain_head(const struct xc_policy *policy, const struct xc_policy_source *source,
                          const char *node, const struct xc_rules *rules, bool live,
                          struct xc_text *out)
@@ -326,6 +353,10 @@ static int explain(struct options *o)
     } else {
         explain_head(policy, &source, name, rules, !o->policy, &out);
         explain_table(&source, rules, &out);
+        if (policy && rules->class_name)
+            explain_waiting(pol_class(policy, rules->class_name), rules, &out);
+        if (policy)
+            explain_waiting(xc_yaml_get(policy->tree, "defaults"), rules, &out);
     }
     xc_policy_source_clear(&source);
     return cli_print(&out);
@@ -556,6 +587,16 @@ static int arm(struct options *o)
 
 /* ---- slurm-conf ------------------------------------------------------------------------------ */
 
+static int policy_rules(const struct options *o, struct xc_rules **rules, struct xc_error *error)
+{
+    struct xc_policy_source source = {0};
+    autopolicy struct xc_policy *policy = NULL;
+    char name[256];
+    int rc = load(o, &policy, &source, error);
+    xc_policy_source_clear(&source);
+    return rc < 0 ? -1 : rules_for(o, policy, name, sizeof name, rules, error);
+}
+
 /* OS CPUs to reserve: --cpus, or what the policy's housekeeping lists. */
 static int wanted_cpus(const struct options *o, const struct xc_node *node, const char *name,
                        struct xc_set *out, struct xc_error *error)
@@ -567,11 +608,13 @@ static int wanted_cpus(const struct options *o, const struct xc_node *node, cons
     const char *where = "--cpus";
     bool whole = true;
     if (!o->cpus) {
-        if (cli_rules(o->policy, node, name, NULL, NULL, &rules, error) < 0)
+        if (policy_rules(o, &rules, error) < 0)
             return -1;
         if (rules->cpus.housekeeping != XC_HK_LIST)
             return xc_error_set(error, XC_EINPUT, "cpus.housekeeping",
-                                "the policy lists no CPUs for this node; --cpus LIST names them");
+                                "the policy lists no CPUs for %s (%s%s); --cpus LIST names them",
+                                name, rules->class_name ? "class " : "no class matches",
+                                rules->class_name ? rules->class_name : "");
         list = rules->cpus.housekeeping_list;
         where = "cpus.housekeeping";
         whole = rules->cpus.whole_cores;

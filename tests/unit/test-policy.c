@@ -813,6 +813,58 @@ static void configless_cache_is_read(void **state)
     xc_slurm_node_clear(&node);
 }
 
+/* A root whose every file has the same bytes. */
+struct one_file {
+    const char *bytes;
+    size_t length;
+};
+
+static int one_read(void *self, const char *path, size_t limit, char **out, size_t *length)
+{
+    const struct one_file *file = self;
+    (void)path;
+    (void)limit;
+    *out = malloc(file->length + 1);
+    memcpy(*out, file->bytes, file->length);
+    (*out)[file->length] = '\0';
+    *length = file->length;
+    return 0;
+}
+
+static int one_canonical(void *self, const char *path, char **out)
+{
+    (void)self;
+    *out = strdup(path);
+    return 0;
+}
+
+static void mutilated_slurm_conf_never_crashes(void **state)
+{
+    (void)state;
+    static const struct xc_root_ops ops = {.read = one_read, .canonical = one_canonical};
+    static const char conf[] =
+        "NodeName=DEFAULT Boards=2 SocketsPerBoard=1 # x\n"
+        "SchedulerParameters=\"a,spec_cores_first\"\n"
+        "NodeName=a[1-2,5],b CpuSpecList=0-3 \\\n Features=x,y CoresPerSocket=4\n"
+        "  include  more.conf\n";
+    static const char bytes[] = "\n =,#\\\"[]-9x\xff";
+    char text[sizeof conf];
+    struct one_file file = {.bytes = text};
+    xc_autoroot struct xc_root *root = NULL;
+    assert_int_equal(xc_root_new(&ops, &file, "memory", &root, NULL), 0);
+    for (size_t i = 0; i < sizeof conf - 1; i++)
+        for (size_t j = 0; j < sizeof bytes; j++) {
+            struct xc_slurm_node node = {0};
+            struct xc_error error = {0};
+            memcpy(text, conf, sizeof conf);
+            text[i] = bytes[j];
+            file.length = j == 0 ? i : sizeof conf - 1; /* once cut, else one byte other */
+            if (xc_slurm_conf_node(root, NULL, "a2", &node, &error) < 0)
+                assert_true(error.message[0]);
+            xc_slurm_node_clear(&node);
+        }
+}
+
 #define SITE_TEST(name) cmocka_unit_test_setup_teardown(name, site_setup, site_teardown)
 
 int main(void)
@@ -844,6 +896,7 @@ int main(void)
         SITE_TEST(slurm_conf_is_read_as_slurm_reads_it),
         SITE_TEST(slurm_conf_errors_say_where),
         SITE_TEST(configless_cache_is_read),
+        cmocka_unit_test(mutilated_slurm_conf_never_crashes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
