@@ -1,6 +1,7 @@
 /* How is one value of the policy read? Each reader judges a node of the tree, puts its meaning into
  * r->rules and the one way to write it into r->said, or says where it is wrong and what was
  * expected. The same readers serve the check of a file and the rules of a node. */
+#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -199,10 +200,10 @@ static int store_strings(struct pol_reading *r, char **strings)
         return xc_error_nomem(r->error);
     }
     xc_text_add(&r->said, *all ? all : "none");
-    if (!r->key->stored) {
+    if (!r->key->stored || !strings[0]) /* an empty list is none, as if nobody had said it */
         xc_names_free(&strings);
+    if (!r->key->stored)
         return 0;
-    }
     char ***slot = member(r);
     xc_names_free(slot);
     *slot = strings;
@@ -576,9 +577,14 @@ static int check_pci(struct pol_reading *r, const struct xc_yaml *node)
     return expected(r, node, "PCI vendor:device as \"15b3:1021\" or \"15b3:*\"");
 }
 
+/* In small letters, as the ids that it is compared with are written. */
 int pol_read_pci(struct pol_reading *r, const struct xc_yaml *node)
 {
-    return store_strings(r, pol_strings(r, node, check_pci));
+    char **strings = pol_strings(r, node, check_pci);
+    for (char **string = strings; string && *string; string++)
+        for (char *c = *string; *c; c++)
+            *c = (char)tolower((unsigned char)*c);
+    return store_strings(r, strings);
 }
 
 /* ---- the topology file, resume, the environment ---------------------------------------------- */

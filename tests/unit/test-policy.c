@@ -420,6 +420,21 @@ static void values_have_their_meaning(void **state)
     xc_rules_free(rules);
 }
 
+static void selectors_are_compared_in_small_letters_and_empty_ones_are_none(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "version: 1\n"
+        "defaults: { nics: { compute: { names: ['mlx5_[0]', a], pci: '15B3:101E' }, export: [] } }\n"
+        "classes: [{ name: a, nics: { compute: { names: [] } } }]\n";
+    struct xc_rules *rules = rules_of(text, &nobody, NULL, NULL);
+    assert_string_equal(rules->nics.pci[0], "15b3:101e");
+    assert_null(rules->nics.names); /* the class's empty list replaces the defaults' */
+    assert_null(rules->nics.export_);
+    assert_string_equal(origin(rules, "nics.compute.names")->value, "none");
+    xc_rules_free(rules);
+}
+
 static void known_gpu_names_are_pci_ids(void **state)
 {
     (void)state;
@@ -881,6 +896,7 @@ int main(void)
         cmocka_unit_test(profiles_stand_over_all_and_unknown_ones_are_refused),
         cmocka_unit_test(booleans_are_words),
         cmocka_unit_test(values_have_their_meaning),
+        cmocka_unit_test(selectors_are_compared_in_small_letters_and_empty_ones_are_none),
         cmocka_unit_test(known_gpu_names_are_pci_ids),
         cmocka_unit_test(cpu_lists_become_sets),
         cmocka_unit_test(json_is_read_as_yaml),
