@@ -212,10 +212,9 @@ static int refresh(const struct request *request, const char *old_file, const ch
     xc_autoroot struct xc_root *root = NULL;
     if (xc_machine_open(live(request) ? "/" : request->machine, XC_MACHINE_LIMIT, &root, error) < 0)
         return -1;
-    xc_autofree char *boot =
-        live(request) ? xc_root_read_line(root, "/proc/sys/kernel/random/boot_id") : strdup("");
+    xc_autofree char *boot = xc_root_read_line(root, "/proc/sys/kernel/random/boot_id");
     struct xc_node *old;
-    if (!boot || xc_snapshot_map(old_file, boot, &old, NULL) < 0)
+    if (xc_snapshot_map(old_file, boot ? boot : "", &old, NULL) < 0)
         return 1;
     struct xc_slurm_node slurm = {0};
     bool known = xc_slurm_conf_node(root, live(request) ? getenv("SLURM_CONF") : NULL, name, &slurm,

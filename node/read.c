@@ -131,8 +131,8 @@ static void read_identity(struct xc_root *root, struct xc_node *node)
         node->environment = XC_POD;
     else if (virtual || firmware_is_virtual(node) || xc_root_exists(root, "/sys/hypervisor/type"))
         node->environment = XC_VM;
-    if (xc_root_is_live(root))
-        copy_line(root, "/proc/sys/kernel/random/boot_id", node->boot_id, sizeof node->boot_id);
+    /* also below another root than "/": a pod has the host's at /host */
+    copy_line(root, "/proc/sys/kernel/random/boot_id", node->boot_id, sizeof node->boot_id);
 }
 
 /* ---- all of it ---------------------------------------------------------------------------------------- */

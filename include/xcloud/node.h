@@ -81,7 +81,7 @@ struct xc_nic {    /* one RDMA port, or one netdev without RDMA (port 0); ascend
 enum xc_environment { XC_BARE, XC_VM, XC_POD };
 
 struct xc_node {
-    char boot_id[40];    /* of the boot that it describes; "" for a captured machine */
+    char boot_id[40];    /* of the boot that it describes; "" for a packed machine */
     char product[64];    /* DMI product_name */
     char vendor[64];     /* DMI sys_vendor */
     char arch[16];       /* "x86_64", "aarch64" */
@@ -110,6 +110,8 @@ void xc_node_flagged(const struct xc_node *node, uint32_t flag, struct xc_set *o
 void xc_node_numa_cpus(const struct xc_node *node, int numa_os, struct xc_set *out);
 /* NUMA nodes that have CPUs (OS numbers). */
 void xc_node_cpu_numas(const struct xc_node *node, struct xc_set *out);
+/* Cores that have a CPU in set. */
+unsigned xc_node_count_cores(const struct xc_node *node, const struct xc_set *set);
 /* Adds to set every sibling of the CPUs in it. */
 void xc_node_whole_cores(const struct xc_node *node, struct xc_set *set);
 /* SLIT distance between OS node numbers; 10 the same, 255 unknown. */
