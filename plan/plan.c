@@ -71,6 +71,29 @@ static int find_allowed(const struct work *work, struct xc_set *out, struct xc_e
     return 0;
 }
 
+/* Whether the step has every core of the machine that is not reserved anyway. */
+static bool whole_machine(const struct work *work, const struct xc_set *allowed)
+{
+    xc_autoset struct xc_set others = XC_SET_EMPTY, reserved = XC_SET_EMPTY;
+    xc_node_online(work->node, &others);
+    xc_set_andnot(&others, allowed);
+    xc_set_andnot(&others, &work->plan->housekeeping);
+    xc_node_flagged(work->node, XC_CPU_SLURM_SPEC, &reserved);
+    return xc_set_subset(&others, &reserved);
+}
+
+/* Whether the step may lose its housekeeping CPUs. On a whole machine always, if anything is left. A
+ * part of one keeps them when it would otherwise fall below min_share; not when it was below before
+ * (--overcommit), or more tasks would be the way onto housekeeping CPUs. */
+static bool may_narrow(const struct work *work, const struct xc_set *allowed, unsigned left,
+                       size_t need)
+{
+    if (left == 0)
+        return false;
+    return left >= need || whole_machine(work, allowed) ||
+           count_cores(work->node, allowed) < need;
+}
+
 /* Housekeeping is taken out, unless too little would be left; that is said with numbers. */
 static int find_training(struct work *work, struct xc_error *error)
 {
@@ -83,7 +106,7 @@ static int find_training(struct work *work, struct xc_error *error)
     size_t taken = xc_set_common(&allowed, &plan->housekeeping);
     unsigned left = count_cores(work->node, &plan->training);
     size_t need = (size_t)work->rules->bind.min_share * plan->ntasks;
-    if (taken > 0 && (left == 0 || left < need)) {
+    if (taken > 0 && !may_narrow(work, &allowed, left, need)) {
         xc_set_copy(&plan->training, &allowed);
         add_note(work, XC_NOTE_WARN, XC_NONE,
                  "housekeeping CPUs are not taken out: %u of %u cores would be left, and %u task%s "
@@ -184,21 +207,38 @@ static void why_gpus(struct work *work, struct xc_plan_task *task)
         add_why(work, task, "no GPU: ranks are spread along the NUMA nodes");
 }
 
-/* "12 of 80 training cores, 8 on NUMA 3, 4 on NUMA 2", nearest memory first would need a sort that
- * nobody reads: ascending. */
+/* How many of a task's cores are on each NUMA node, by the node's index. NULL: no memory. */
+static unsigned *count_by_numa(const struct xc_node *node, const struct xc_set *cpus)
+{
+    unsigned *counts = calloc(node->nnumas + 1, sizeof *counts);
+    xc_autofree unsigned char *seen = calloc(node->ncores + 1, 1);
+    for (ssize_t os = xc_set_next(cpus, 0); counts && seen && os >= 0;
+         os = xc_set_next(cpus, (size_t)os + 1)) {
+        const struct xc_cpu *cpu = find_cpu(node, os);
+        if (!cpu || cpu->core < 0 || (size_t)cpu->core >= node->ncores || seen[cpu->core])
+            continue;
+        seen[cpu->core] = 1;
+        int index = xc_node_numa_index(node, cpu->numa);
+        if (index >= 0)
+            counts[index]++;
+    }
+    if (!seen) {
+        free(counts);
+        return NULL;
+    }
+    return counts;
+}
+
+/* "12 of 80 training cores, 8 on NUMA 2, 4 on NUMA 3" */
 static void why_cores(struct work *work, struct xc_plan_task *task, unsigned training)
 {
+    xc_autofree unsigned *counts = count_by_numa(work->node, &task->cpus);
     struct xc_text text = XC_TEXT_INIT;
     xc_text_addf(&text, "%u of %u training core%s", task->cores, training,
                  training == 1 ? "" : "s");
-    xc_autoset struct xc_set here = XC_SET_EMPTY;
-    for (size_t i = 0; i < work->node->nnumas; i++) {
-        xc_node_numa_cpus(work->node, work->node->numas[i].os, &here);
-        xc_set_and(&here, &task->cpus);
-        if (!xc_set_empty(&here))
-            xc_text_addf(&text, ", %u on NUMA %d", count_cores(work->node, &here),
-                         work->node->numas[i].os);
-    }
+    for (size_t i = 0; counts && i < work->node->nnumas; i++)
+        if (counts[i])
+            xc_text_addf(&text, ", %u on NUMA %d", counts[i], work->node->numas[i].os);
     if (work->smt == XC_SMT_FIRST)
         xc_text_add(&text, ", first threads only");
     if (!xc_set_empty(&task->priority))
@@ -206,7 +246,7 @@ static void why_cores(struct work *work, struct xc_plan_task *task, unsigned tra
                      count_cores(work->node, &task->priority));
     xc_autofree char *line = xc_text_take(&text);
     add_why(work, task, "%s", line ? line : "");
-    work->failed |= !line || here.failed;
+    work->failed |= !line || !counts;
 }
 
 static const char *path_words(const struct work *work, const struct xc_plan_task *task,
@@ -246,11 +286,10 @@ static void why_nics(struct work *work, struct xc_plan_task *task)
 
 static void explain(struct work *work)
 {
-    unsigned training = count_cores(work->node, &work->plan->training);
     for (size_t i = 0; i < work->plan->ntasks; i++) {
         struct xc_plan_task *task = &work->plan->tasks[i];
         why_gpus(work, task);
-        why_cores(work, task, training);
+        why_cores(work, task, work->training_cores);
         why_nics(work, task);
         if (task->mem_mode == XC_MEMORY_NONE && work->memory != XC_MEMORY_NONE)
             add_why(work, task,
@@ -267,7 +306,9 @@ static void explain(struct work *work)
 static void note_one_core(struct work *work)
 {
     const struct xc_plan *plan = work->plan;
-    unsigned training = count_cores(work->node, &plan->training), online = 0, free_cores;
+    unsigned training = work->training_cores, online, free_cores;
+    if (training / plan->ntasks > 1)
+        return;
     xc_autoset struct xc_set cpus = XC_SET_EMPTY;
     xc_node_online(work->node, &cpus);
     online = count_cores(work->node, &cpus);
@@ -279,7 +320,7 @@ static void note_one_core(struct work *work)
     if (training < plan->ntasks && could < 2)
         add_note(work, XC_NOTE_HINT, XC_NONE, "%u tasks share %u core%s", plan->ntasks, training,
                  training == 1 ? "" : "s");
-    if (training / plan->ntasks > 1 || could < 2)
+    if (could < 2)
         return;
     const char *who = plan->ntasks == 1 ? "the task has" : "each rank has";
     size_t threads = free_cores ? xc_set_count(&cpus) / free_cores : 1;
@@ -333,18 +374,14 @@ bool had_before(const struct xc_plan *plan, size_t rank, int gpu)
 static void note_remote(struct work *work, size_t rank, int numa)
 {
     const struct xc_plan_task *task = &work->plan->tasks[rank];
-    xc_autoset struct xc_set here = XC_SET_EMPTY, gpus = XC_SET_EMPTY;
+    xc_autoset struct xc_set gpus = XC_SET_EMPTY;
     for (size_t k = 0; k < task->ngpus; k++)
         if (work->node->gpus[task->gpus[k]].numa == numa &&
             !had_before(work->plan, rank, task->gpus[k]))
             xc_set_add(&gpus, (size_t)task->gpus[k]);
     if (xc_set_empty(&gpus))
         return;
-    xc_node_numa_cpus(work->node, numa, &here);
-    bool near = xc_set_intersects(&here, &work->plan->training);
-    work->failed |= here.failed || gpus.failed;
-    if (near)
-        return;
+    work->failed |= gpus.failed;
     xc_autofree char *cpus = xc_set_format(&task->cpus), *list = xc_set_format(&gpus);
     bool one = xc_set_count(&gpus) == 1;
     add_note(work, XC_NOTE_WARN, (int)rank,
@@ -355,9 +392,12 @@ static void note_remote(struct work *work, size_t rank, int numa)
 
 static void note_remotes(struct work *work)
 {
-    for (size_t i = 0; i < work->plan->ntasks; i++)
+    xc_autofree unsigned *training = count_by_numa(work->node, &work->plan->training);
+    work->failed |= !training;
+    for (size_t i = 0; training && i < work->plan->ntasks; i++)
         for (size_t n = 0; n < work->node->nnumas; n++)
-            note_remote(work, i, work->node->numas[n].os);
+            if (training[n] == 0)
+                note_remote(work, i, work->node->numas[n].os);
 }
 
 static int package_of(const struct xc_node *node, int numa)
@@ -381,10 +421,12 @@ static bool crosses(const struct work *work, const struct xc_plan_task *task)
         xc_set_add(&own, (size_t)package);
     }
     bool inside = false, outside = false;
-    for (size_t i = 0; i < node->ncpus && task->ngpus; i++) {
-        if (!xc_set_has(&task->cpus, (size_t)node->cpus[i].os) || node->cpus[i].package < 0)
+    for (ssize_t os = xc_set_next(&task->cpus, 0); os >= 0 && task->ngpus;
+         os = xc_set_next(&task->cpus, (size_t)os + 1)) {
+        const struct xc_cpu *cpu = find_cpu(node, os);
+        if (!cpu || cpu->package < 0)
             continue;
-        bool here = xc_set_has(&own, (size_t)node->cpus[i].package);
+        bool here = xc_set_has(&own, (size_t)cpu->package);
         inside |= here;
         outside |= !here;
     }
@@ -487,6 +529,8 @@ static void work_free(struct work *work)
     free(work->first_slot);
     free(work->rails);
     free(work->lists);
+    free(work->exact);
+    free(work->plain);
 }
 
 int xc_plan_make(const struct xc_request *request, struct xc_plan **out, struct xc_error *error)
