@@ -41,19 +41,26 @@ int xc_error_set(struct xc_error *error, enum xc_code code, const char *where, c
     return -1;
 }
 
+/* strlcat: what does not fit is cut. */
+static void append(char *text, size_t size, const char *more)
+{
+    size_t used = strlen(text), room = size - used - 1, length = strlen(more);
+    memcpy(text + used, more, length < room ? length : room);
+    text[used + (length < room ? length : room)] = '\0';
+}
+
 int xc_error_wrap(struct xc_error *error, const char *format, ...)
 {
     if (!error)
         return -1;
-    char text[sizeof error->message], before[sizeof error->message];
+    char old[sizeof error->message];
+    memcpy(old, error->message, sizeof old);
     va_list args;
     va_start(args, format);
-    vsnprintf(before, sizeof before, format, args);
+    vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
-    size_t used = strlen(before);
-    memcpy(text, before, used);
-    snprintf(text + used, sizeof text - used, ": %s", error->message);
-    memcpy(error->message, text, sizeof text);
+    append(error->message, sizeof error->message, ": ");
+    append(error->message, sizeof error->message, old);
     return -1;
 }
 

@@ -119,6 +119,21 @@ void xc_node_cpu_numas(const struct xc_node *node, struct xc_set *out)
             xc_set_add(out, (size_t)node->numas[i].os);
 }
 
+unsigned xc_node_count_cores(const struct xc_node *node, const struct xc_set *set)
+{
+    xc_autofree unsigned char *seen = calloc(node->ncores + 1, 1);
+    unsigned count = 0;
+    for (size_t i = 0; seen && i < node->ncpus; i++) {
+        int core = node->cpus[i].core;
+        if (core < 0 || (size_t)core >= node->ncores || seen[core] ||
+            !xc_set_has(set, (size_t)node->cpus[i].os))
+            continue;
+        seen[core] = 1;
+        count++;
+    }
+    return count;
+}
+
 void xc_node_whole_cores(const struct xc_node *node, struct xc_set *set)
 {
     xc_autoset struct xc_set cores = XC_SET_EMPTY;

@@ -52,7 +52,7 @@ static int find_housekeeping(struct work *work, struct xc_error *error)
     if (xc_plan_housekeeping(work->node, work->rules, &work->plan->housekeeping, &note, error) < 0)
         return -1;
     if (note)
-        add_note(work, XC_NOTE_HINT, XC_NONE, "%s", note);
+        add_note(work, XC_NOTE_INFO, XC_NONE, "%s", note);
     free(note);
     return 0;
 }

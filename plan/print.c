@@ -78,7 +78,7 @@ static void json_task(const struct xc_plan_task *task, size_t rank, const struct
 
 static const char *kind_name(enum xc_note_kind kind)
 {
-    return kind == XC_NOTE_WARN ? "warning" : "hint";
+    return kind == XC_NOTE_WARN ? "warning" : kind == XC_NOTE_HINT ? "hint" : "info";
 }
 
 void xc_plan_json(const struct xc_plan *plan, const struct xc_node *node, const char *machine,

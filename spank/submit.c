@@ -3,7 +3,8 @@
 
 #include "plugin.h"
 
-/* The policy's hash travels with the job, so that a node with another policy is named. */
+/* The policy's hash travels with the job, so that a node with another policy is named. A host without
+ * a policy lets an outer one pass. */
 static void export_hash(void)
 {
     struct xc_places places = {.prefix = "", .policy = plugin.args.policy,
@@ -11,8 +12,6 @@ static void export_hash(void)
     char hash[17];
     if (xc_policy_live_hash(&places, hash, NULL) == 0)
         setenv("XCLOUD_POLICY_HASH", hash, 1);
-    else
-        unsetenv("XCLOUD_POLICY_HASH");
 }
 
 int submit_init(void)

@@ -144,6 +144,8 @@ static void finish(struct xc_step *step, pid_t pid)
     } else {
         cpuset_job_cpus(&cpuset, &job);
     }
+    xc_set_andnot(&job, &allowed);
+    step->table.head->job_cores = xc_node_count_cores(step->node, &job);
     table_put_set(&step->table, TABLE_ALLOWED, &allowed);
     if (rc == 0 &&
         xc_plan_housekeeping(step->node, step->rules, &housekeeping, NULL, &error) < 0)
@@ -152,7 +154,6 @@ static void finish(struct xc_step *step, pid_t pid)
     table_put_set(&step->table, TABLE_TRAINING, &allowed);
     table_put_set(&step->table, TABLE_HOUSEKEEPING, &housekeeping);
     table_put_mems(&step->table, &mems);
-    step->table.head->job_cores = (uint32_t)xc_set_count(&job);
     cpuset_close(&cpuset);
 }
 

@@ -172,8 +172,9 @@ static void add_notes(const struct task *task, struct xc_text *out)
     for (size_t i = 0; i < task->plan->nnotes; i++) {
         const struct xc_note *note = &task->plan->notes[i];
         /* hints once a job and never in a batch script, which has the whole job by nature */
-        if (note->kind == XC_NOTE_HINT &&
-            (step->node_index != 0 || step->kind != XC_STEP_TASKS || !step->place))
+        bool hint = step->node_index == 0 && step->kind == XC_STEP_TASKS && step->place;
+        if ((note->kind == XC_NOTE_HINT && !hint) ||
+            (note->kind == XC_NOTE_INFO && !speaks(task)))
             continue;
         xc_text_addf(out, "xcloud-bind: %s: %s\n", step->node_name, note->text);
     }

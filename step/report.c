@@ -44,23 +44,6 @@ static void add_nics(struct xc_text *text, const struct xc_node *node,
         xc_text_add(text, "-");
 }
 
-static size_t count_cores(const struct xc_node *node, const struct xc_set *cpus)
-{
-    size_t cores = 0;
-    int last = XC_NONE;
-    xc_autoset struct xc_set seen = XC_SET_EMPTY;
-    for (ssize_t cpu = xc_set_next(cpus, 0); cpu >= 0; cpu = xc_set_next(cpus, (size_t)cpu + 1)) {
-        int index = xc_node_cpu_index(node, (int)cpu);
-        int core = index < 0 ? XC_NONE : node->cpus[index].core;
-        if (core >= 0 && core != last && !xc_set_has(&seen, (size_t)core)) {
-            xc_set_add(&seen, (size_t)core);
-            cores++;
-        }
-        last = core;
-    }
-    return cores;
-}
-
 static void numas_of(const struct xc_node *node, const struct xc_set *cpus, struct xc_set *out)
 {
     for (ssize_t cpu = xc_set_next(cpus, 0); cpu >= 0; cpu = xc_set_next(cpus, (size_t)cpu + 1)) {
@@ -87,7 +70,7 @@ static void bound_row(const struct xc_step *step, const struct xc_plan *plan, un
     xc_table_cell(table, 1, "%u", task);
     xc_table_cell(table, 2, "%s", gpus.data ? gpus.data : "");
     xc_table_cell(table, 3, "%s", numa_list ? numa_list : "");
-    xc_table_cell(table, 4, "%zu", count_cores(step->node, &cpus));
+    xc_table_cell(table, 4, "%u", xc_node_count_cores(step->node, &cpus));
     xc_table_cell(table, 5, "%s", cpu_list ? cpu_list : "");
     xc_table_cell(table, 6, "%s", nics.data ? nics.data : "");
     xc_table_cell(table, 7, "%s%s%s", xc_memory_name((enum xc_memory)slot->mem_mode),

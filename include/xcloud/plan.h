@@ -32,6 +32,7 @@ struct xc_request {
 };
 
 enum xc_note_kind {
+    XC_NOTE_INFO, /* about the site, not the job: for reports alone */
     XC_NOTE_HINT, /* advice with the option that mends it */
     XC_NOTE_WARN, /* something could not be done as asked; `strict` makes it a refusal */
 };

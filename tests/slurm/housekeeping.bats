@@ -1,0 +1,110 @@
+#!/usr/bin/env bats
+# Housekeeping CPUs stay free: by the kernel, for the whole step, whatever the user does.
+
+load common.bash
+
+setup_file() {
+    NODES=1 CONF="PrologFlags=Contain" cluster_up
+}
+teardown_file() { cluster_down; }
+setup() { bind_policy <<<'cpus: {housekeeping: "0"}'; }
+
+rest=$(list 1 "$LAST")
+
+@test "no task of a whole-node job has a housekeeping CPU, and the cpuset says so" {
+    run -0 as_user srun --exclusive -n1 -c"$CPUS" bash -c \
+        "$allowed; cat /sys/fs/cgroup/cpuset\$(grep :cpuset: /proc/self/cgroup | cut -d: -f3)/cpuset.cpus"
+    expect mask "${lines[0]}" "$rest"
+    expect cpuset "${lines[1]}" "$rest"
+}
+
+@test "taskset onto a housekeeping CPU is refused" {
+    run -0 as_user srun -n1 -c"$CPUS" bash -c "taskset -c 0 true || echo refused; $allowed"
+    contains "$output" "refused"
+    contains "$output" "$rest"
+}
+
+@test "the user cannot write his way out through cgroupfs" {
+    run -0 as_user srun -n1 -c"$CPUS" bash -c '
+        d=/sys/fs/cgroup/cpuset$(grep :cpuset: /proc/self/cgroup | cut -d: -f3)
+        (echo 0 > $d/cpuset.cpus) 2>/dev/null && echo "wrote cpuset.cpus"
+        (echo $$ > ${d%/*}/cgroup.procs) 2>/dev/null && echo "moved to the job"
+        mkdir $d/evil 2>/dev/null && { (echo 0 > $d/evil/cpuset.cpus) 2>/dev/null && echo "evil has 0"; }
+        taskset -c 0 true 2>/dev/null && echo "escaped"
+        rmdir $d/evil 2>/dev/null; echo done'
+    expect output "$output" "done"
+}
+
+@test "a step with --xcloud-bind=off is no way out" {
+    run -0 as_user srun -n1 -c"$CPUS" --xcloud-bind=off bash -c "taskset -c 0 true || echo refused; $allowed"
+    contains "$output" "refused"
+    contains "$output" "$rest"
+}
+
+@test "nor are an --overlap step and a second step with =off beside the first" {
+    cat >"$DIR/home/two.sh" <<EOF
+#!/bin/bash
+srun -n1 -c$CPUS sleep 2 &
+srun --overlap -n1 -c$CPUS --xcloud-bind=off bash -c 'taskset -c 0 true || echo refused-off; $allowed'
+srun --overlap -n1 -c$CPUS bash -c 'taskset -c 0 true || echo refused; $allowed'
+taskset -c 0 true || echo refused-batch
+wait
+EOF
+    as_user sbatch -Q --wait --exclusive -N1 -n1 -c"$CPUS" -o "$DIR/home/two.out" two.sh
+    out=$(cat "$DIR/home/two.out")
+    for word in refused-off "refused
+" refused-batch; do contains "$out
+" "$word"; done
+}
+
+@test "--cpu-bind=none and map_cpu onto a housekeeping CPU stay inside" {
+    run -0 as_user srun -n1 -c"$CPUS" --cpu-bind=none bash -c "$allowed"
+    contains "$output" "$rest"
+    run -0 as_user srun -n2 --exclusive --cpu-bind=map_cpu:0,$LAST bash -c "$allowed"
+    lacks "$output
+" $'\n0\n'
+}
+
+@test "-n2 -c1 where CPU 0 is housekeeping: the launch does not fail with EINVAL" {
+    # Slurm sets task 1's mask after task 0 was forked: narrowed too early, that would be EINVAL
+    run -0 as_user srun -n2 -c1 bash -c "$allowed"
+    lacks "$output" "Invalid argument"
+    expect count "$(grep -c '^[0-9]' <<<"$output")" 2
+    lacks "$output
+" $'\n0\n'
+}
+
+@test "the extern step, where adopted processes land, is narrowed too" {
+    as_user srun -n1 -c"$CPUS" --exclusive sleep 3 &
+    sleep 1
+    job=$(squeue -h -o %i)
+    cpus=$(cat /sys/fs/cgroup/cpuset/slurm_n1/uid_*/job_"$job"/step_extern/cpuset.cpus)
+    wait
+    expect extern "$cpus" "$rest"
+}
+
+@test "a step on housekeeping CPUs alone is left alone, and told" {
+    run -0 as_user srun -n1 -c1 --exact --cpu-bind=none bash -c "$allowed"
+    if [ "$(tail -n1 <<<"$output")" = 0 ]; then
+        contains "$output" "housekeeping"
+    fi
+}
+
+@test "CpuSpecList is the truth for housekeeping: slurm" {
+    bind_policy <<<'cpus: {housekeeping: slurm}'
+    cp "$DIR/etc/slurm.conf" "$DIR/nodes/n1/etc/slurm.conf" 2>/dev/null ||
+        { mkdir -p "$DIR/nodes/n1/etc/slurm"; sed 's/^NodeName=n1.*/& CpuSpecList=0/' "$DIR/etc/slurm.conf" >"$DIR/nodes/n1/etc/slurm/slurm.conf"; }
+    rm -f "$DIR/nodes/n1/run/xcloud/node.snapshot"
+    run -0 as_user srun -n1 -c"$CPUS" --xcloud-bind=verbose bash -c "$allowed"
+    rm -rf "$DIR/nodes/n1/etc/slurm" "$DIR/nodes/n1/run/xcloud/node.snapshot"
+    contains "$output" "$rest"
+}
+
+@test "in mode observe nothing is narrowed" {
+    printf 'version: 1\nmode: observe\ndefaults:\n  cpus: {housekeeping: "0"}\n' | policy
+    run -0 as_user srun -n1 -c"$CPUS" --xcloud-bind=verbose bash -c "$allowed"
+    contains "$output" "$(list 0 $LAST)"
+    contains "$output" "observe"
+}
+
+@test "nothing is drained by any of this" { nodes_idle; }
