@@ -518,12 +518,12 @@ unsigned count_cores(const struct xc_node *node, const struct xc_set *cpus)
 {
     xc_autofree unsigned char *seen = calloc(node->ncores + 1, 1);
     unsigned count = 0;
-    for (size_t i = 0; seen && i < node->ncpus; i++) {
-        int core = node->cpus[i].core;
-        if (core < 0 || (size_t)core >= node->ncores || seen[core] ||
-            !xc_set_has(cpus, (size_t)node->cpus[i].os))
+    for (ssize_t os = xc_set_next(cpus, 0); seen && os >= 0;
+         os = xc_set_next(cpus, (size_t)os + 1)) {
+        const struct xc_cpu *cpu = find_cpu(node, os);
+        if (!cpu || cpu->core < 0 || (size_t)cpu->core >= node->ncores || seen[cpu->core])
             continue;
-        seen[core] = 1;
+        seen[cpu->core] = 1;
         count++;
     }
     return count;

@@ -83,11 +83,15 @@ void share_memory(const struct work *work, struct xc_plan_task *task)
     task->mem_mode = work->memory;
     if (work->memory == XC_MEMORY_NONE)
         return;
-    for (size_t i = 0; i < work->node->ncpus; i++) {
-        const struct xc_cpu *cpu = &work->node->cpus[i];
-        if (cpu->numa != XC_NONE && xc_set_has(&task->cpus, (size_t)cpu->os) &&
-            xc_node_numa_index(work->node, cpu->numa) >= 0)
-            xc_set_add(&task->mems, (size_t)cpu->numa);
+    int last = XC_NONE;
+    for (ssize_t os = xc_set_next(&task->cpus, 0); os >= 0;
+         os = xc_set_next(&task->cpus, (size_t)os + 1)) {
+        const struct xc_cpu *cpu = find_cpu(work->node, os);
+        if (!cpu || cpu->numa == last)
+            continue;
+        last = cpu->numa;
+        if (last != XC_NONE && xc_node_numa_index(work->node, last) >= 0)
+            xc_set_add(&task->mems, (size_t)last);
     }
     if (work->request->mems)
         xc_set_and(&task->mems, work->request->mems);
@@ -127,9 +131,14 @@ static bool excluded(const struct xc_node *node, const struct xc_nic *nic, char 
            in_names(patterns, bdf);
 }
 
+static bool given(char *const *selector)
+{
+    return selector && *selector;
+}
+
 static bool has_selector(const struct xc_rules *rules)
 {
-    return rules->nics.pci || rules->nics.names || rules->nics.not_ ||
+    return given(rules->nics.pci) || given(rules->nics.names) || given(rules->nics.not_) ||
            rules->nics.link != XC_LINK_ANY;
 }
 
@@ -139,7 +148,7 @@ static bool is_rail(const struct work *work, const struct xc_nic *nic)
     const struct xc_rules *rules = work->rules;
     if (!nic->rdma[0])
         return false;
-    if (rules->nics.pci) {
+    if (given(rules->nics.pci)) {
         const struct xc_pci *pci = pci_of(work->node, nic->pci);
         bool found = false;
         for (char **p = rules->nics.pci; pci && *p && !found; p++)
@@ -147,9 +156,9 @@ static bool is_rail(const struct work *work, const struct xc_nic *nic)
         if (!found)
             return false;
     }
-    if (rules->nics.names && !in_names(rules->nics.names, nic->rdma))
+    if (given(rules->nics.names) && !in_names(rules->nics.names, nic->rdma))
         return false;
-    if (rules->nics.not_ && excluded(work->node, nic, rules->nics.not_))
+    if (given(rules->nics.not_) && excluded(work->node, nic, rules->nics.not_))
         return false;
     if (rules->nics.link == XC_LINK_INFINIBAND && nic->link != XC_NIC_INFINIBAND)
         return false;
@@ -219,9 +228,10 @@ static unsigned cpu_distance(const struct work *work, const struct xc_plan_task 
     const struct xc_node *node = work->node;
     int to = node->nics[nic].numa, last = XC_NONE;
     unsigned best = 255;
-    for (size_t i = 0; to != XC_NONE && i < node->ncpus; i++) {
-        const struct xc_cpu *cpu = &node->cpus[i];
-        if (cpu->numa == last || !xc_set_has(&task->cpus, (size_t)cpu->os))
+    for (ssize_t os = xc_set_next(&task->cpus, 0); to != XC_NONE && os >= 0;
+         os = xc_set_next(&task->cpus, (size_t)os + 1)) {
+        const struct xc_cpu *cpu = find_cpu(node, os);
+        if (!cpu || cpu->numa == last)
             continue;
         last = cpu->numa;
         unsigned distance = last == XC_NONE ? 255 : xc_node_distance(node, last, to);

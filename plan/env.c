@@ -68,14 +68,17 @@ static void add_port(struct xc_text *text, const struct xc_nic *nic)
                  nic->port);
 }
 
-/* All rails, in rail order: the same on every node, whatever this step has. */
-static char *job_list(const struct work *work, const char *start)
+/* All rails, in rail order: the same on every node, whatever this step has. Kept in *list. */
+static char *job_list(const struct work *work, const char *start, char **list)
 {
+    if (*list)
+        return strdup(*list);
     struct xc_text text = XC_TEXT_INIT;
     xc_text_add(&text, start);
     for (size_t i = 0; i < work->nrails; i++)
         add_port(&text, &work->node->nics[work->rails[i]]);
-    return xc_text_take(&text);
+    *list = xc_text_take(&text);
+    return *list ? strdup(*list) : NULL;
 }
 
 static char *own_list(const struct work *work, const struct xc_plan_nic *nics, size_t count)
@@ -88,17 +91,17 @@ static char *own_list(const struct work *work, const struct xc_plan_nic *nics, s
 
 /* NCCL reads a name as a prefix unless '=' comes first; NVSHMEM knows no such sign. UCX takes the
  * rank's own devices, and so does a variable that we do not know. */
-static char *export_value(const struct work *work, const char *name, const struct xc_plan_nic *nics,
+static char *export_value(struct work *work, const char *name, const struct xc_plan_nic *nics,
                           size_t count)
 {
     if (xc_streq(name, "NCCL_IB_HCA"))
-        return job_list(work, "=");
+        return job_list(work, "=", &work->exact);
     if (xc_streq(name, "NVSHMEM_HCA_LIST"))
-        return job_list(work, "");
+        return job_list(work, "", &work->plain);
     return own_list(work, nics, count);
 }
 
-static int add_exports(const struct work *work, struct xc_plan_task *task)
+static int add_exports(struct work *work, struct xc_plan_task *task)
 {
     char **names = work->rules->nics.export_;
     for (; names && *names && task->nnics > 0; names++) {
@@ -170,9 +173,8 @@ static void add_variable(struct xc_text *text, const char *name, enum xc_env_set
 }
 
 /* What differs between the worker and the task that starts it. */
-static int add_variables(const struct work *work, struct xc_text *text,
-                         const struct xc_plan_task *task, const struct xc_plan_task *worker,
-                         const struct slot *slot, size_t rank)
+static int add_variables(struct work *work, struct xc_text *text, const struct xc_plan_task *task,
+                         const struct xc_plan_task *worker, const struct slot *slot, size_t rank)
 {
     for (size_t i = 0; i < task->nenv; i++) {
         const struct xc_plan_env *env = &task->env[i];
@@ -192,7 +194,7 @@ static int add_variables(const struct work *work, struct xc_text *text,
     return 0;
 }
 
-static void add_share(const struct work *work, struct xc_text *text, size_t task,
+static void add_share(struct work *work, struct xc_text *text, size_t task,
                       const struct xc_plan_task *worker, size_t index)
 {
     xc_text_add(text, ";cpus=");
@@ -207,7 +209,7 @@ static void add_share(const struct work *work, struct xc_text *text, size_t task
 }
 
 /* The plan that one worker a GPU would have on the task's own cores. NULL: no memory. */
-static char *make_shares(const struct work *work, size_t index)
+static char *make_shares(struct work *work, size_t index)
 {
     const struct xc_plan_task *task = &work->plan->tasks[index];
     size_t n = task->ngpus;

@@ -90,8 +90,7 @@ static bool may_narrow(const struct work *work, const struct xc_set *allowed, un
 {
     if (left == 0)
         return false;
-    return left >= need || whole_machine(work, allowed) ||
-           count_cores(work->node, allowed) < need;
+    return left >= need || whole_machine(work, allowed) || count_cores(work->node, allowed) < need;
 }
 
 /* Housekeeping is taken out, unless too little would be left; that is said with numbers. */
@@ -115,6 +114,9 @@ static int find_training(struct work *work, struct xc_error *error)
                  plan->ntasks == 1 ? "" : "s", plan->ntasks == 1 ? "s" : "",
                  need ? need : (size_t)plan->ntasks, work->rules->bind.min_share);
     }
+    work->training_cores = xc_set_intersects(&plan->training, &plan->housekeeping)
+                               ? count_cores(work->node, &plan->training)
+                               : left;
     plan->narrowed =
         !xc_set_equal(&plan->training, work->request->cpus ? work->request->cpus : &allowed);
     return plan->training.failed ? xc_error_nomem(error) : 0;

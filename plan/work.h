@@ -19,7 +19,8 @@ struct work {
     enum xc_smt smt;
     enum xc_memory memory;
     struct xc_plan *plan;
-    struct xc_set training;
+    unsigned training_cores;
+    char *exact, *plain;       /* the job-wide NIC list with and without '=', once made */
     struct xc_gpu_list *lists; /* ntasks; they point into the request or into nothing */
     int *rails;                /* indices into node->nics: the compute NICs, in rail order */
     size_t nrails;
@@ -36,6 +37,14 @@ int share_cores(const struct work *work, const struct xc_set *cpus, const struct
 int priority_cpus(const struct work *work, struct xc_set *out, struct xc_error *error);
 /* Whole or partial cores in a set. */
 unsigned count_cores(const struct xc_node *node, const struct xc_set *cpus);
+/* The CPU with that number, or NULL. Numbers are dense on most machines: no search there. */
+static inline const struct xc_cpu *find_cpu(const struct xc_node *node, ssize_t os)
+{
+    if ((size_t)os < node->ncpus && node->cpus[os].os == os)
+        return &node->cpus[os];
+    int index = xc_node_cpu_index(node, (int)os);
+    return index < 0 ? NULL : &node->cpus[index];
+}
 
 /* devices.c */
 int share_gpus(struct work *work, struct xc_error *error); /* lists, and tasks' gpus */
