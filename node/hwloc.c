@@ -181,8 +181,11 @@ static int load(const char *directory, hwloc_topology_t *topology, struct xc_err
 {
     static const char *const components[] = {"x86",  "gl",   "opencl",   "cuda",
                                              "nvml", "rsmi", "levelzero"};
-    /* plugins are loaded by the first init, before any of them can be switched off */
-    if (setenv("HWLOC_PLUGINS_BLACKLIST", "hwloc_gl.so,hwloc_opencl.so,hwloc_cuda.so,hwloc_nvml.so",
+    /* Plugins are loaded by the first init, before any of them can be switched off: so this goes by
+     * the environment, and this function is for programs, not for libraries. */
+    if (setenv("HWLOC_PLUGINS_BLACKLIST",
+               "hwloc_gl.so,hwloc_opencl.so,hwloc_cuda.so,hwloc_nvml.so,hwloc_rsmi.so,"
+               "hwloc_levelzero.so",
                1) < 0 ||
         (directory &&
          (setenv("HWLOC_FSROOT", directory, 1) < 0 || setenv("HWLOC_THISSYSTEM", "0", 1) < 0)))
