@@ -223,7 +223,7 @@ const char *xc_words_help(void)
            "others\n"
            "  verbose=all        print every node's binding\n"
            "  explain            also say which rule of the policy each value comes from\n"
-           "  dry                print what would be set, set nothing\n"
+           "  dry                print the plan for the real allocation, run nothing\n"
            "  strict             end the step where it cannot be bound as asked\n"
            "  help               print this text and run nothing\n"
            "  gpus=order         rank i goes with visible GPU i; every GPU stays visible\n"
