@@ -1,9 +1,11 @@
 /* Is a node in a host list? Slurm's notation: names, ranges in brackets, several brackets in a name;
  * and * and ? as a convenience. */
-#include <ctype.h>
 #include <string.h>
 
 #include <xcloud/base.h>
+
+#define DIGITS     "0123456789"
+#define DIGITS_MAX 9
 
 static int bad(struct xc_error *error, const char *list, const char *what)
 {
@@ -12,103 +14,111 @@ static int bad(struct xc_error *error, const char *list, const char *what)
                         list, what);
 }
 
-/* One range of a bracket, "001-064" or "7", at *at. A number matches when its text at name has the
- * width of the range (zero-padded) or no leading zero. Returns matched length of name, 0 for none. */
-static int match_range(const char **at, const char *name, size_t *matched)
+struct range {
+    unsigned long low, high;
+    size_t width; /* digits of low as written: gpu[001-064] names no gpu1 */
+};
+
+/* Reads "001-064" or "7"; returns the text behind it, or NULL when it is none. */
+static const char *take_range(const char *text, struct range *out)
 {
-    const char *text = *at;
-    size_t width = strspn(text, "0123456789");
-    if (width == 0 || width > 9)
-        return -1;
-    unsigned long low = strtoul(text, NULL, 10), high = low;
+    size_t width = strspn(text, DIGITS);
+    if (width == 0 || width > DIGITS_MAX)
+        return NULL;
+    *out = (struct range){.low = strtoul(text, NULL, 10), .width = width};
+    out->high = out->low;
     text += width;
-    if (*text == '-') {
-        text++;
-        size_t digits = strspn(text, "0123456789");
-        if (digits == 0 || digits > 9)
-            return -1;
-        high = strtoul(text, NULL, 10);
-        text += digits;
-        if (high < low)
-            return -1;
-    }
-    *at = text;
-    size_t have = strspn(name, "0123456789");
-    if (have >= width && have <= 9 && (have == width || name[0] != '0')) {
-        unsigned long number = strtoul(name, NULL, 10);
-        if (number >= low && number <= high)
-            *matched = have;
-    }
-    return 0;
+    if (*text != '-')
+        return text;
+    size_t digits = strspn(++text, DIGITS);
+    if (digits == 0 || digits > DIGITS_MAX)
+        return NULL;
+    out->high = strtoul(text, NULL, 10);
+    return out->high < out->low ? NULL : text + digits;
 }
 
-/* Matches pattern up to end against name; 1, 0 or -1. */
-static int match(const char *list, const char *pattern, const char *end, const char *name,
-                 struct xc_error *error)
+/* Whether the bracket whose content starts at text holds the number that name's first `have`
+ * characters are. */
+static bool bracket_has(const char *text, const char *name, size_t have)
 {
-    while (pattern < end) {
+    unsigned long number = 0;
+    for (size_t i = 0; i < have; i++)
+        number = number * 10 + (unsigned long)(name[i] - '0');
+    for (struct range range; (text = take_range(text, &range)); text++) {
+        bool padded = have == range.width || (have > range.width && name[0] != '0');
+        if (padded && number >= range.low && number <= range.high)
+            return true;
+        if (*text != ',')
+            return false;
+    }
+    return false;
+}
+
+/* Whether pattern up to end, which was checked, matches name. */
+static bool match(const char *pattern, const char *end, const char *name)
+{
+    for (; pattern < end; pattern++, name++) {
         if (*pattern == '[') {
-            size_t matched = 0;
-            const char *at = pattern + 1;
-            do {
-                if (match_range(&at, name, &matched) < 0)
-                    return bad(error, list, "a bracket holds numbers and ranges");
-            } while (*at == ',' && at++);
-            if (*at != ']')
-                return bad(error, list, "a bracket is not closed");
-            if (!matched)
-                return 0;
-            name += matched;
-            pattern = at + 1;
-        } else if (*pattern == '*') {
-            for (const char *rest = name;; rest++) {
-                int found = match(list, pattern + 1, end, rest, error);
-                if (found != 0 || !*rest)
-                    return found;
-            }
-        } else if (*name && (*pattern == '?' || *pattern == *name)) {
-            pattern++;
-            name++;
-        } else {
-            return 0;
+            const char *behind = strchr(pattern, ']') + 1;
+            /* digits may follow the bracket, or another bracket: every length is tried */
+            for (size_t have = strspn(name, DIGITS); have > 0; have--)
+                if (have <= DIGITS_MAX && bracket_has(pattern + 1, name, have) &&
+                    match(behind, end, name + have))
+                    return true;
+            return false;
         }
+        if (*pattern == '*') {
+            for (; *name; name++)
+                if (match(pattern + 1, end, name))
+                    return true;
+            return match(pattern + 1, end, name);
+        }
+        if (!*name || (*pattern != '?' && *pattern != *name))
+            return false;
     }
     return *name == '\0';
 }
 
-/* The end of the entry that starts at list: a comma outside brackets, or the end. NULL: malformed. */
-static const char *entry_end(const char *list)
+/* The end of the entry that starts at list, a comma outside brackets or the end of the list; NULL
+ * and what is wrong with it. */
+static const char *entry_end(const char *list, const char **wrong)
 {
-    bool inside = false;
-    for (; *list && (inside || *list != ','); list++) {
-        if (*list == '[') {
-            if (inside)
-                return NULL;
-            inside = true;
-        } else if (*list == ']') {
-            if (!inside)
-                return NULL;
-            inside = false;
-        } else if (inside && !isdigit((unsigned char)*list) && *list != '-' && *list != ',') {
+    const char *at = list;
+    for (; *at && *at != ','; at++) {
+        if (*at == ']') {
+            *wrong = "brackets do not match";
             return NULL;
         }
+        if (*at != '[')
+            continue;
+        size_t inside = strspn(at + 1, DIGITS "-,");
+        if (at[1 + inside] != ']') {
+            *wrong = "brackets do not match";
+            return NULL;
+        }
+        struct range range;
+        const char *text = at + 1;
+        while ((text = take_range(text, &range)) && *text == ',')
+            text++;
+        if (!text || *text != ']') {
+            *wrong = "a bracket holds numbers and ranges";
+            return NULL;
+        }
+        at = text;
     }
-    return inside ? NULL : list;
+    *wrong = "an entry is empty";
+    return at == list ? NULL : at;
 }
 
 int xc_hostlist_has(const char *list, const char *name, struct xc_error *error)
 {
     int found = 0;
     for (const char *entry = list;;) {
-        const char *end = entry_end(entry);
+        const char *wrong;
+        const char *end = entry_end(entry, &wrong);
         if (!end)
-            return bad(error, list, "brackets do not match");
-        if (end == entry)
-            return bad(error, list, "an entry is empty");
-        int hit = match(list, entry, end, name, error);
-        if (hit < 0)
-            return -1;
-        found |= hit;
+            return bad(error, list, wrong);
+        found |= match(entry, end, name);
         if (!*end)
             return found;
         entry = end + 1;

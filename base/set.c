@@ -50,6 +50,10 @@ void xc_set_add(struct xc_set *set, size_t member)
 
 void xc_set_add_range(struct xc_set *set, size_t first, size_t last)
 {
+    if (first <= last && last >= XC_SET_LIMIT) {
+        set->failed = true;
+        last = XC_SET_LIMIT - 1;
+    }
     for (size_t i = first; i <= last; i++)
         xc_set_add(set, i);
 }
@@ -266,7 +270,7 @@ int xc_set_parse_mask(struct xc_set *set, const char *mask, const char *where,
         return xc_error_set(error, XC_EINPUT, where, "a CPU mask is empty or too long");
     size_t digits = 0; /* since the last comma */
     for (size_t i = length; i-- > 0;) {
-        if (start[i] == ',' && digits == 8) {
+        if (start[i] == ',' && digits == 8 && i > 0) {
             digits = 0;
             continue;
         }
@@ -276,6 +280,8 @@ int xc_set_parse_mask(struct xc_set *set, const char *mask, const char *where,
                                 "mask \"%.120s\": expected hexadecimal groups of 32 bits, for "
                                 "example 00000000,000000ff",
                                 mask);
+        if (value && position >= XC_SET_LIMIT)
+            return xc_error_set(error, XC_EINPUT, where, "a CPU mask names one above 65535");
         for (size_t b = 0; b < 4; b++)
             if (value & (1 << b))
                 xc_set_add(set, position + b);

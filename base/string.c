@@ -42,12 +42,12 @@ bool xc_to_long(const char *string, long min, long max, long *out)
 
 #define WORD_MAX 64
 
-/* Levenshtein distance of words shorter than WORD_MAX. */
+/* Levenshtein distance of words shorter than WORD_MAX; longer ones are near to nothing. */
 static size_t distance(const char *a, const char *b)
 {
     size_t la = strlen(a), lb = strlen(b);
     if (la >= WORD_MAX || lb >= WORD_MAX)
-        return WORD_MAX;
+        return SIZE_MAX;
     size_t row[WORD_MAX];
     for (size_t j = 0; j <= lb; j++)
         row[j] = j;
