@@ -269,9 +269,15 @@ static size_t cheapest(struct flow *flow, const bool *sources, size_t only)
             flow->previous[g] = START;
         }
     }
+    size_t best = 0;
+    for (size_t g = 1; g < flow->ngroups; g++)
+        if (flow->reach[g] < flow->reach[best])
+            best = g;
+    if (flow->spare[best]) /* moving others cannot be cheaper: what is placed is placed at best */
+        return best;
     for (size_t round = 0; round <= flow->ngroups && relax(flow); round++)
         ;
-    size_t best = START;
+    best = START;
     for (size_t g = 0; g < flow->ngroups; g++)
         if (flow->spare[g] && (best == START || flow->reach[g] < flow->reach[best]))
             best = g;
@@ -430,7 +436,7 @@ static void collect(const struct cores *cores, size_t first, size_t step,
     for (size_t core = 0; core < cores->node->ncores; core++)
         if (cores->owner[core] != START)
             tasks[first + cores->owner[core] * step].cores++;
-    for (size_t i = 0; i < cores->node->ncpus; i++) {
+    for (size_t i = cores->node->ncpus; i-- > 0;) { /* the highest first: a set grows once */
         const struct xc_cpu *cpu = &cores->node->cpus[i];
         size_t m = is_usable(cores, cpu) ? cores->owner[cpu->core] : START;
         if (m == START)

@@ -187,7 +187,7 @@ static int find_rails(struct work *work)
         if (nic->state == XC_PORT_ACTIVE)
             work->rails[work->nrails++] = (int)i;
         else
-            add_note(work, asked ? XC_NOTE_WARN : XC_NOTE_HINT, XC_NONE, "%s is %s: left out%s",
+            add_note(work, asked ? XC_NOTE_WARN : XC_NOTE_INFO, XC_NONE, "%s is %s: left out%s",
                      nic->rdma, state_name(nic->state),
                      asked ? "" : "; `nics: compute:` in the policy says which NICs are the rails");
     }

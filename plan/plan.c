@@ -445,7 +445,7 @@ static void note_crossing(struct work *work)
     xc_autofree char *list = xc_set_format(&ranks);
     work->failed |= ranks.failed || !list;
     if (count && list)
-        add_note(work, XC_NOTE_HINT, XC_NONE,
+        add_note(work, XC_NOTE_INFO, XC_NONE,
                  "rank%s %s also ha%s cores of another socket than %s GPU's, so that all cores are "
                  "used and the shares are equal",
                  count == 1 ? "" : "s", list, count == 1 ? "s" : "ve",
