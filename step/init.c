@@ -31,10 +31,10 @@ static void publish_gpus(struct task *task)
     if (!mine)
         return;
     size_t count = task_gpus(task->step, task->host, mine);
-    int32_t *out = slot_gpus(&task->step->table, task->id);
+    int32_t *out = slot_visible(&task->step->table, task->id);
     for (size_t i = 0; i < count; i++)
         out[i] = mine[i];
-    task->slot->ngpus = (uint32_t)count;
+    task->slot->nvisible = (uint32_t)count;
     free(mine);
     slot_publish(task->slot, 1);
 }
@@ -53,8 +53,8 @@ static int gather_gpus(struct task *task)
                      task->step->node_name, task->id);
     for (unsigned i = 0; i < task->step->ntasks; i++) {
         unsigned from = atomic_load(&table_slot(table, i)->seen) >= 1 ? i : task->id;
-        task->lists[i].gpus = slot_gpus(table, from);
-        task->lists[i].count = table_slot(table, from)->ngpus;
+        task->lists[i].gpus = slot_visible(table, from);
+        task->lists[i].count = table_slot(table, from)->nvisible;
     }
     return 0;
 }

@@ -29,10 +29,10 @@ struct table_slot {
     _Atomic uint32_t seen; /* 1: gpus are published, 2: the task is through; a futex */
     uint32_t flags;        /* XC_REC_* of the task */
     uint32_t mem_mode;
-    uint32_t ngpus, nnics;
+    uint32_t nvisible;     /* what the task sees, published for the others */
+    uint32_t ngpus, nnics; /* what the plan gives it */
     uint32_t init_us;
-    uint32_t pad;
-    /* then: cpus, mems, int32 gpus[max_gpus], int32 nics[max_nics] */
+    /* then: cpus, mems, int32 visible[max_gpus], int32 gpus[max_gpus], int32 nics[max_nics] */
 };
 struct table {
     struct table_head *head;
@@ -42,6 +42,7 @@ struct table {
 
 enum table_set { TABLE_ALLOWED, TABLE_TRAINING, TABLE_HOUSEKEEPING };
 
+size_t table_slot_bytes(const struct table_head *head); /* of a slot, by the head's counts */
 /* Maps a new table in the directory (dir_fd < 0, or a failure to make the file: anonymous). */
 int table_make(struct table *table, int dir_fd, const char *name, uint32_t ntasks,
                const struct xc_node *node, struct xc_error *error);
@@ -55,6 +56,7 @@ void table_get_mems(const struct table *table, struct xc_set *out);
 void slot_put(const struct table *table, unsigned task, const struct xc_set *cpus,
               const struct xc_set *mems);
 void slot_get(const struct table *table, unsigned task, struct xc_set *cpus, struct xc_set *mems);
+int32_t *slot_visible(const struct table *table, unsigned task);
 int32_t *slot_gpus(const struct table *table, unsigned task);
 int32_t *slot_nics(const struct table *table, unsigned task);
 void slot_publish(struct table_slot *slot, uint32_t seen);

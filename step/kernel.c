@@ -72,20 +72,17 @@ int task_set_memory(enum xc_memory mode, const struct xc_set *mems)
     return set_policy(MPOL_DEFAULT, NULL);
 }
 
+#define NODE_WORDS (4096 / (8 * sizeof(unsigned long))) /* get_mempolicy refuses more than a page */
+
 int task_get_memory(enum xc_memory *mode, struct xc_set *mems)
 {
-    unsigned long *mask = calloc(MASK_WORDS, sizeof *mask);
+    unsigned long mask[NODE_WORDS] = {0};
     int policy = 0;
-    if (!mask)
-        return -ENOMEM;
-    int rc = syscall(SYS_get_mempolicy, &policy, mask, MASK_WORDS * 8 * sizeof *mask, NULL, 0) < 0
-                 ? -errno
-                 : 0;
+    int rc = syscall(SYS_get_mempolicy, &policy, mask, 8 * sizeof mask, NULL, 0) < 0 ? -errno : 0;
     xc_set_clear(mems);
-    for (size_t i = 0; rc == 0 && i < XC_SET_LIMIT; i++)
+    for (size_t i = 0; rc == 0 && i < 8 * sizeof mask; i++)
         if (mask[i / (8 * sizeof *mask)] >> (i % (8 * sizeof *mask)) & 1)
             xc_set_add(mems, i);
-    free(mask);
     policy &= ~(MPOL_F_STATIC_NODES | MPOL_F_RELATIVE_NODES | MPOL_F_NUMA_BALANCING);
     *mode = policy == MPOL_PREFERRED || policy == MPOL_PREFERRED_MANY ? XC_MEMORY_PREFERRED
             : policy == MPOL_BIND                                      ? XC_MEMORY_BIND

@@ -22,9 +22,7 @@ static bool sound(const struct table_head *head, size_t size)
         head->max_gpus > 65536 || head->max_nics > 65536)
         return false;
     size_t sets = sizeof *head + 8 * (3 * (size_t)head->cpu_words + head->mem_words);
-    size_t slot = sizeof(struct table_slot) + 8 * ((size_t)head->cpu_words + head->mem_words) +
-                  4 * ((size_t)head->max_gpus + head->max_nics);
-    return head->slots_at >= sets && head->slot_size >= slot && head->slot_size % 8 == 0 &&
+    return head->slots_at >= sets && head->slot_size == table_slot_bytes(head) &&
            head->slots_at % 8 == 0 &&
            head->slots_at + (size_t)head->slot_size * head->ntasks == size;
 }

@@ -27,10 +27,10 @@ static size_t head_bytes(const struct table_head *head)
     return sizeof *head + 8 * (3 * (size_t)head->cpu_words + head->mem_words);
 }
 
-static size_t slot_bytes(const struct table_head *head)
+size_t table_slot_bytes(const struct table_head *head)
 {
     size_t bytes = sizeof(struct table_slot) + 8 * ((size_t)head->cpu_words + head->mem_words) +
-                   4 * ((size_t)head->max_gpus + head->max_nics);
+                   4 * (2 * (size_t)head->max_gpus + head->max_nics);
     return (bytes + 63) / 64 * 64; /* a cache line each */
 }
 
@@ -82,7 +82,7 @@ int table_make(struct table *table, int dir_fd, const char *name, uint32_t ntask
         .started_at = time(NULL),
     };
     head.slots_at = (uint32_t)page_up(head_bytes(&head));
-    head.slot_size = (uint32_t)slot_bytes(&head);
+    head.slot_size = (uint32_t)table_slot_bytes(&head);
     size_t size = head.slots_at + (size_t)head.slot_size * ntasks;
     if (size > SIZE_MAX_FILE)
         return xc_error_set(error, XC_EINPUT, NULL, "%u tasks on one node are too many", ntasks);
@@ -180,9 +180,14 @@ void slot_get(const struct table *table, unsigned task, struct xc_set *cpus, str
     get(words + table->head->cpu_words, table->head->mem_words, mems);
 }
 
-int32_t *slot_gpus(const struct table *table, unsigned task)
+int32_t *slot_visible(const struct table *table, unsigned task)
 {
     return (int32_t *)(slot_sets(table, task) + table->head->cpu_words + table->head->mem_words);
+}
+
+int32_t *slot_gpus(const struct table *table, unsigned task)
+{
+    return slot_visible(table, task) + table->head->max_gpus;
 }
 
 int32_t *slot_nics(const struct table *table, unsigned task)

@@ -54,6 +54,10 @@ as_user() { # closes bats' own descriptor: a step left behind must not hold the 
 
 allowed='grep Cpus_allowed_list /proc/self/status | cut -f2'
 
+# In a task: the directory of its cpuset, and the file that says which CPUs it has.
+own_cgroup='p=$(grep :cpuset: /proc/self/cgroup | cut -d: -f3); d=/sys/fs/cgroup/cpuset$p; f=$d/cpuset.cpus
+    [ -n "$p" ] || { d=/sys/fs/cgroup$(grep ^0:: /proc/self/cgroup | cut -d: -f3); f=$d/cpuset.cpus.effective; }'
+
 # The masks of all tasks, "RANK LIST" a line, in rank order.
 masks() { # SRUN-ARGUMENTS…
     as_user srun "$@" bash -c "echo \$SLURM_PROCID \$($allowed)" | sort -n

@@ -13,7 +13,7 @@ rest=$(list 1 "$LAST")
 
 @test "no task of a whole-node job has a housekeeping CPU, and the cpuset says so" {
     run -0 as_user srun --exclusive -n1 -c"$CPUS" bash -c \
-        "$allowed; cat /sys/fs/cgroup/cpuset\$(grep :cpuset: /proc/self/cgroup | cut -d: -f3)/cpuset.cpus"
+        "$own_cgroup; $allowed; cat \$f"
     expect mask "${lines[0]}" "$rest"
     expect cpuset "${lines[1]}" "$rest"
 }
@@ -25,13 +25,22 @@ rest=$(list 1 "$LAST")
 }
 
 @test "the user cannot write his way out through cgroupfs" {
-    run -0 as_user srun -n1 -c"$CPUS" bash -c '
-        d=/sys/fs/cgroup/cpuset$(grep :cpuset: /proc/self/cgroup | cut -d: -f3)
-        (echo 0 > $d/cpuset.cpus) 2>/dev/null && echo "wrote cpuset.cpus"
-        (echo $$ > ${d%/*}/cgroup.procs) 2>/dev/null && echo "moved to the job"
-        mkdir $d/evil 2>/dev/null && { (echo 0 > $d/evil/cpuset.cpus) 2>/dev/null && echo "evil has 0"; }
+    run -0 as_user srun -n1 -c"$CPUS" bash -c "$own_cgroup"'
+        for up in $d $d/.. $d/../.. $d/../../..; do
+            (echo 0 > $up/cpuset.cpus) 2>/dev/null && echo "wrote $up/cpuset.cpus"
+        done
+        for up in $d/.. $d/../.. $d/../../..; do
+            (echo $$ > $up/cgroup.procs) 2>/dev/null && echo "moved to $up"
+        done
+        for up in $d $d/..; do
+            mkdir $up/evil 2>/dev/null || continue
+            (echo 0 > $up/evil/cpuset.cpus) 2>/dev/null && echo "evil has CPU 0"
+            (cat $d/cpuset.mems > $up/evil/cpuset.mems; echo $$ > $up/evil/cgroup.procs) 2>/dev/null
+        done
         taskset -c 0 true 2>/dev/null && echo "escaped"
-        rmdir $d/evil 2>/dev/null; echo done'
+        echo $$ > $d/cgroup.procs 2>/dev/null
+        rmdir $d/evil $d/../evil 2>/dev/null
+        echo done'
     expect output "$output" "done"
 }
 
@@ -78,7 +87,8 @@ EOF
     as_user srun -n1 -c"$CPUS" --exclusive sleep 3 &
     sleep 1
     job=$(squeue -h -o %i)
-    cpus=$(cat /sys/fs/cgroup/cpuset/slurm_n1/uid_*/job_"$job"/step_extern/cpuset.cpus)
+    cpus=$(cat $(find /sys/fs/cgroup -path "*n1*/job_$job/step_extern*" \
+        \( -path '*/cpuset/*' -name cpuset.cpus -o -path '*/user/cpuset.cpus.effective' \) | head -n 1))
     wait
     expect extern "$cpus" "$rest"
 }

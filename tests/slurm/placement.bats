@@ -87,6 +87,8 @@ PY
     run -0 as_user srun -N1 -n2 --gres=gpu:2 bash -c 'echo $SLURM_PROCID $(head -n1 /proc/self/numa_maps | cut -d" " -f2)'
     contains "$output" "0 default"
     contains "$output" "1 prefer"
+    run -0 as_user srun -N1 -n2 --gres=gpu:2 --xcloud-bind=verbose true
+    contains "$output" "preferred 0"
 }
 
 @test "memory=none leaves memory alone, memory=bind binds it" {
@@ -159,6 +161,13 @@ EOF
     nodes_idle
 }
 
+@test "all tasks of both nodes plan alike, however quick they are" {
+    for _ in 1 2 3 4 5; do
+        run -0 as_user srun -N2 -n4 --gres=gpu:2 --xcloud-bind=dry true
+        lacks "$output" "0,1"
+    done
+}
+
 @test "more tasks than CPUs: every task has one" {
     run -0 as_user salloc -Q -N1 --exclusive --gres=gpu:2 srun -n64 --overcommit bash -c "echo \$SLURM_PROCID \$($allowed)"
     expect count "$(grep -cE '^[0-9]+ [0-9]' <<<"$output")" 64
@@ -220,18 +229,18 @@ EOF
 }
 
 @test "a job that is requeued is bound again" {
-    printf '#!/bin/bash\nsrun -n2 bash -c "echo \\$SLURM_RESTART_COUNT \\$SLURM_PROCID \\$(%s)"\nsleep 3\n' \
+    printf '#!/bin/bash\nsrun -n2 bash -c "echo run\\$SLURM_RESTART_COUNT \\$SLURM_PROCID \\$(%s)"\nsleep 3\n' \
         "${allowed//\$/\\\$}" >"$DIR/home/again.sh"
     id=$(as_user sbatch --parsable --requeue --open-mode=append -N1 -n2 --gres=gpu:2 -o "$DIR/home/again.out" again.sh)
     for _ in $(seq 50); do [ -s "$DIR/home/again.out" ] && break; sleep 0.1; done
     scontrol requeue "$id"
     for _ in $(seq 100); do # Slurm holds a requeued job back for two minutes
         scontrol update jobid="$id" starttime=now 2>/dev/null || true
-        grep -q '^1 0' "$DIR/home/again.out" && break
+        grep -q '^run1 0' "$DIR/home/again.out" && break
         sleep 0.3
     done
     scancel "$id" || true # it may have ended
-    contains "$(cat "$DIR/home/again.out")" "1 0 $UPPER"
+    contains "$(cat "$DIR/home/again.out")" "run1 0 $UPPER"
 }
 
 @test "two hundred steps leave no cgroup, no file beyond the kept records, no growing slurmd" {
