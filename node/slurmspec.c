@@ -1,10 +1,15 @@
 /* Which OS CPUs does slurm.conf reserve?
  *
  * Slurm counts abstract CPUs: socket by socket, core by core, thread by thread, in the order in which
- * hwloc's tree holds the cores (src/slurmd/common/xcpuinfo.c). CpuSpecList names such numbers and
- * always reserves the whole cores they are on; CoreSpecCount takes the highest core of the highest
- * socket, then the highest of the next lower socket, and so round the sockets (spec_cores_first: from
- * the lowest core of the lowest socket on). */
+ * hwloc's tree holds the cores. CpuSpecList names such numbers and always reserves the whole cores
+ * they are on; CoreSpecCount takes the highest core of the highest socket, then the highest of the
+ * next lower socket, and so round the sockets (spec_cores_first: from the lowest core of the lowest
+ * socket on).
+ *
+ * What a socket and a core are for that is what slurm.conf says, not what the machine has: with
+ * ThreadsPerCore=1 on a machine of two threads a "core" is one thread, and reserving it leaves its
+ * sibling to jobs. So is CPUs=N alone: N sockets of one core. The tables of test-node.c are what
+ * slurmd 22.05 says that it reserves ("Reserved machine CPU IDs") on the same machines. */
 #include <string.h>
 
 #include <xcloud/policy.h>
@@ -101,7 +106,7 @@ static int count_threads(const struct xc_node *node, struct cores *cores, struct
 static int make_cores(const struct xc_node *node, struct cores *cores, struct xc_error *error)
 {
     cores->count = node->ncores;
-    if (node->ncores == 0)
+    if (node->ncores == 0 || node->npackages == 0)
         return xc_error_set(error, XC_EINPUT, NULL, "the machine has no core");
     size_t ngroups = (node->nl3 > node->nnumas ? node->nl3 : node->nnumas) + 1;
     xc_autofree int32_t *lowest = malloc(2 * ngroups * sizeof *lowest);
@@ -115,54 +120,68 @@ static int make_cores(const struct xc_node *node, struct cores *cores, struct xc
     return 0;
 }
 
-/* All online CPUs of the cores in set (positions in Slurm's order). */
-static void cores_to_cpus(const struct xc_node *node, const struct cores *cores,
-                          const struct xc_set *set, struct xc_set *out)
+/* ---- what slurm.conf counts ------------------------------------------------------------------------ */
+
+struct geometry {
+    size_t sockets, cores, threads; /* cores a socket, threads a core */
+    bool ids_are_cores;             /* CPUs= counts cores, and so does CpuSpecList */
+};
+
+static int geometry_of(const struct xc_node *node, const struct cores *cores,
+                       const struct xc_slurm_node *slurm, struct geometry *out,
+                       struct xc_error *error)
 {
-    xc_autoset struct xc_set ours = XC_SET_EMPTY;
-    for (ssize_t i = xc_set_next(set, 0); i >= 0; i = xc_set_next(set, (size_t)i + 1))
-        xc_set_add(&ours, (size_t)cores->order[i].core);
-    xc_set_clear(out);
-    for (size_t i = 0; i < node->ncpus; i++)
-        if (node->cpus[i].core >= 0 && xc_set_has(&ours, (size_t)node->cpus[i].core))
-            xc_set_add(out, (size_t)node->cpus[i].os);
-    out->failed |= ours.failed || set->failed;
+    size_t has = cores->count * cores->threads;
+    if (!slurm->sockets && !slurm->cores_per_socket && !slurm->threads_per_core && !slurm->cpus) {
+        *out = (struct geometry){node->npackages, cores->count / node->npackages, cores->threads,
+                                 false};
+    } else { /* Slurm's own defaults */
+        size_t per_socket = slurm->cores_per_socket ? slurm->cores_per_socket : 1;
+        size_t threads = slurm->threads_per_core ? slurm->threads_per_core : 1;
+        size_t sockets = slurm->sockets                       ? slurm->sockets
+                         : slurm->cpus > per_socket * threads ? slurm->cpus / (per_socket * threads)
+                                                              : 1;
+        *out = (struct geometry){sockets, per_socket, threads, false};
+    }
+    out->ids_are_cores = slurm->cpus && slurm->cpus <= out->sockets * out->cores;
+    if (out->sockets > has || out->cores > has || out->threads > has ||
+        out->sockets * out->cores * out->threads > has)
+        return xc_error_set(
+            error, XC_EINPUT, NULL,
+            "slurm.conf counts %zu sockets of %zu cores of %zu threads, the machine "
+            "has %zu CPUs",
+            out->sockets, out->cores, out->threads, has);
+    return 0;
 }
 
 /* CpuSpecList: abstract CPU numbers to positions of cores. */
-static int from_list(const struct cores *cores, const struct xc_slurm_node *slurm,
+static int from_list(const struct geometry *geometry, const struct xc_slurm_node *slurm,
                      struct xc_set *out, struct xc_error *error)
 {
-    size_t threads = slurm->threads_per_core ? slurm->threads_per_core : cores->threads;
+    size_t total = geometry->sockets * geometry->cores;
+    size_t threads = geometry->ids_are_cores ? 1 : geometry->threads;
     const struct xc_set *list = &slurm->cpu_spec_list;
     for (ssize_t id = xc_set_next(list, 0); id >= 0; id = xc_set_next(list, (size_t)id + 1)) {
-        if ((size_t)id / threads >= cores->count)
+        if ((size_t)id / threads >= total)
             return xc_error_set(error, XC_EINPUT, NULL,
-                                "slurm.conf's CpuSpecList names CPU %zd, but %zu cores of %zu "
-                                "threads are numbered 0-%zu",
-                                id, cores->count, threads, cores->count * threads - 1);
+                                "slurm.conf's CpuSpecList names CPU %zd, but it numbers %zu cores "
+                                "0-%zu",
+                                id, total, total * threads - 1);
         xc_set_add(out, (size_t)id / threads);
     }
     return 0;
 }
 
 /* CoreSpecCount: round the sockets from one end. */
-static int from_count(const struct xc_node *node, const struct cores *cores,
-                      const struct xc_slurm_node *slurm, struct xc_set *out, struct xc_error *error)
+static int from_count(const struct geometry *geometry, const struct xc_slurm_node *slurm,
+                      struct xc_set *out, struct xc_error *error)
 {
-    size_t sockets = slurm->sockets ? slurm->sockets : node->npackages;
-    size_t per_socket = slurm->cores_per_socket ? slurm->cores_per_socket
-                        : sockets               ? cores->count / sockets
-                                                : 0;
+    size_t sockets = geometry->sockets, per_socket = geometry->cores;
     size_t wanted = slurm->core_spec_count;
-    if (sockets == 0 || sockets * per_socket != cores->count)
-        return xc_error_set(error, XC_EINPUT, NULL,
-                            "slurm.conf counts %zu sockets of %zu cores, the machine has %zu cores",
-                            sockets, per_socket, cores->count);
-    if (wanted >= cores->count)
+    if (wanted >= sockets * per_socket)
         return xc_error_set(error, XC_EINPUT, NULL,
                             "slurm.conf's CoreSpecCount=%zu leaves none of %zu cores", wanted,
-                            cores->count);
+                            sockets * per_socket);
     for (size_t core = 0; core < per_socket; core++)
         for (size_t socket = 0; socket < sockets && wanted > 0; socket++, wanted--) {
             size_t c = slurm->spec_cores_first ? core : per_socket - 1 - core;
@@ -172,23 +191,46 @@ static int from_count(const struct xc_node *node, const struct cores *cores,
     return 0;
 }
 
+/* ---- the CPUs --------------------------------------------------------------------------------------- */
+
+/* OS CPUs of slurm.conf's cores in `positions`: their threads are the next abstract CPUs, counted
+ * over the machine's own cores. */
+static int to_cpus(const struct xc_node *node, const struct cores *cores,
+                   const struct geometry *geometry, const struct xc_set *positions,
+                   struct xc_set *out, struct xc_error *error)
+{
+    xc_autofree int32_t *os = calloc(cores->count * cores->threads, sizeof *os);
+    if (!os)
+        return xc_error_nomem(error);
+    for (size_t i = 0; i < node->ncpus; i++)
+        if (node->cpus[i].core >= 0 && (size_t)node->cpus[i].thread < cores->threads)
+            os[(size_t)node->cpus[i].core * cores->threads + (size_t)node->cpus[i].thread] =
+                node->cpus[i].os;
+    for (ssize_t p = xc_set_next(positions, 0); p >= 0; p = xc_set_next(positions, (size_t)p + 1))
+        for (size_t thread = 0; thread < geometry->threads; thread++) {
+            size_t id = (size_t)p * geometry->threads + thread;
+            size_t core = (size_t)cores->order[id / cores->threads].core;
+            xc_set_add(out, (size_t)os[core * cores->threads + id % cores->threads]);
+        }
+    return positions->failed || out->failed ? xc_error_nomem(error) : 0;
+}
+
 int xc_node_slurm_spec(const struct xc_node *node, const struct xc_slurm_node *slurm,
                        struct xc_set *out, struct xc_error *error)
 {
     xc_cleanup(free_cores) struct cores cores = {0};
     xc_autoset struct xc_set positions = XC_SET_EMPTY;
+    struct geometry geometry;
     xc_set_clear(out);
     bool listed = !xc_set_empty(&slurm->cpu_spec_list);
     if (!listed && slurm->core_spec_count == 0)
         return 0;
-    if (make_cores(node, &cores, error) < 0)
+    if (make_cores(node, &cores, error) < 0 ||
+        geometry_of(node, &cores, slurm, &geometry, error) < 0)
         return -1;
-    int rc = listed ? from_list(&cores, slurm, &positions, error)
-                    : from_count(node, &cores, slurm, &positions, error);
-    if (rc < 0)
-        return -1;
-    cores_to_cpus(node, &cores, &positions, out);
-    return out->failed ? xc_error_nomem(error) : 0;
+    int rc = listed ? from_list(&geometry, slurm, &positions, error)
+                    : from_count(&geometry, slurm, &positions, error);
+    return rc < 0 ? -1 : to_cpus(node, &cores, &geometry, &positions, out, error);
 }
 
 int xc_node_abstract_ids(const struct xc_node *node, const struct xc_set *os, struct xc_set *out,

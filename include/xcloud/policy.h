@@ -211,7 +211,7 @@ struct xc_slurm_node {
     struct xc_set cpu_spec_list; /* abstract ids */
     unsigned core_spec_count;
     bool spec_cores_first; /* SlurmdParameters or SchedulerParameters spec_cores_first */
-    unsigned sockets, cores_per_socket, threads_per_core; /* 0: not said */
+    unsigned sockets, cores_per_socket, threads_per_core, cpus; /* 0: not said */
     char **features;
     unsigned line; /* of the NodeName that said it */
 };

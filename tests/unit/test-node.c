@@ -1102,35 +1102,96 @@ static void core_spec_count_goes_round_the_sockets(void **state)
     reserved(node, (struct xc_slurm_node){.core_spec_count = 4}, "54-55,110-111,166-167,222-223");
     reserved(node, (struct xc_slurm_node){.core_spec_count = 3, .spec_cores_first = true},
              "0-1,56,112-113,168");
-    reserved(node,
-             (struct xc_slurm_node){.core_spec_count = 16,
-                                    .sockets = 2,
-                                    .cores_per_socket = 56,
-                                    .threads_per_core = 2,
-                                    .spec_cores_first = true},
-             "0-7,56-63,112-119,168-175");
     xc_node_free(node);
-    node = read_machine(machine("epyc-8numa")); /* SlurmdParameters=numa_node_as_socket */
-    reserved(node, (struct xc_slurm_node){.core_spec_count = 2, .sockets = 8}, "111,127,239,255");
-    xc_node_free(node);
+}
+
+/* NodeName lines, and what slurmd 22.05.8 answered to them on the same machine. */
+static void slurm_conf_means_what_slurmd_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *machine;
+        struct xc_slurm_node conf; /* count of CoreSpecCount, sockets, cores, threads, CPUs */
+        const char *list, *slurmd;
+    } cases[] = {
+        {"hgx-h100",
+         {.sockets = 2, .cores_per_socket = 56, .threads_per_core = 2, .cpus = 224},
+         "0-15,112-127",
+         "0-7,56-63,112-119,168-175"},
+        {"hgx-h100",
+         {.sockets = 2, .cores_per_socket = 56, .threads_per_core = 2, .cpus = 224},
+         "3,56-57",
+         "1,28,113,140"},
+        {"hgx-h100",
+         {.sockets = 2, .cores_per_socket = 56, .threads_per_core = 1, .cpus = 112},
+         "3,56-57",
+         "28,113,140"},
+        {"hgx-h100",
+         {.sockets = 2, .cores_per_socket = 56, .threads_per_core = 2, .cpus = 112},
+         "3,56-57",
+         "3,56-57,115,168-169"},
+        {"hgx-h100", {.cpus = 224}, "3,56-57", "28,113,140"},
+        {"hgx-h100", {.cpus = 224, .core_spec_count = 3}, NULL, "111,222-223"},
+        {"hgx-h100",
+         {.sockets = 2,
+          .cores_per_socket = 56,
+          .threads_per_core = 1,
+          .cpus = 112,
+          .core_spec_count = 3},
+         NULL,
+         "55,139,167"},
+        {"hgx-h100",
+         {.sockets = 2, .cores_per_socket = 56, .threads_per_core = 2, .core_spec_count = 4},
+         NULL,
+         "54-55,110-111,166-167,222-223"},
+        {"dgx-a100",
+         {.sockets = 2, .cores_per_socket = 64, .threads_per_core = 2, .core_spec_count = 5},
+         NULL,
+         "62-63,125-127,190-191,253-255"},
+        {"dgx-a100", /* SlurmdParameters=numa_node_as_socket */
+         {.sockets = 8, .cores_per_socket = 16, .threads_per_core = 2, .core_spec_count = 5},
+         NULL,
+         "63,79,95,111,127,191,207,223,239,255"},
+        {"epyc-8numa", /* l3cache_as_socket */
+         {.sockets = 16, .cores_per_socket = 8, .threads_per_core = 2, .core_spec_count = 3},
+         NULL,
+         "111,119,127,239,247,255"},
+        {"gb200",
+         {.sockets = 2, .cores_per_socket = 72, .threads_per_core = 1},
+         "71-72,100",
+         "71-72,100"},
+    };
+    for (size_t i = 0; i < XC_COUNT(cases); i++) {
+        struct xc_node *node = read_machine(machine(cases[i].machine));
+        struct xc_slurm_node conf = cases[i].conf;
+        if (cases[i].list)
+            assert_int_equal(xc_set_parse_list(&conf.cpu_spec_list, cases[i].list, NULL, NULL), 0);
+        reserved(node, conf, cases[i].slurmd);
+        xc_set_free(&conf.cpu_spec_list);
+        xc_node_free(node);
+    }
 }
 
 static void slurm_conf_that_does_not_fit_is_an_error(void **state)
 {
     (void)state;
     struct xc_node *node = read_machine(machine("hgx-h100"));
-    struct xc_slurm_node bad[] = {{.core_spec_count = 112},
-                                  {.core_spec_count = 1, .sockets = 4, .cores_per_socket = 56},
-                                  {.core_spec_count = 1, .sockets = 3},
-                                  {0}};
-    xc_set_add(&bad[3].cpu_spec_list, 224);
+    struct xc_slurm_node bad[] = {
+        {.core_spec_count = 112},
+        {.core_spec_count = 1, .sockets = 4, .cores_per_socket = 56, .threads_per_core = 2},
+        {.core_spec_count = 1, .sockets = 4000000000u, .cores_per_socket = 4000000000u},
+        {.core_spec_count = 1, .threads_per_core = 4000000000u},
+        {.core_spec_count = 1, .cpus = 225},
+        {.core_spec_count = 1, .sockets = 1},
+        {0}};
+    xc_set_add(&bad[XC_COUNT(bad) - 1].cpu_spec_list, 224);
     xc_autoset struct xc_set out = XC_SET_EMPTY;
     for (size_t i = 0; i < XC_COUNT(bad); i++) {
         struct xc_error error = {0};
         assert_int_equal(xc_node_slurm_spec(node, &bad[i], &out, &error), -1);
         assert_int_equal(error.code, XC_EINPUT);
     }
-    xc_set_free(&bad[3].cpu_spec_list);
+    xc_set_free(&bad[XC_COUNT(bad) - 1].cpu_spec_list);
     xc_node_free(node);
 }
 
@@ -1204,6 +1265,7 @@ int main(void)
         cmocka_unit_test(slurm_counts_socket_core_thread),
         cmocka_unit_test(slurm_counts_by_place_not_by_number),
         cmocka_unit_test(core_spec_count_goes_round_the_sockets),
+        cmocka_unit_test(slurm_conf_means_what_slurmd_says),
         cmocka_unit_test(slurm_conf_that_does_not_fit_is_an_error),
         cmocka_unit_test(what_slurm_reserves_is_flagged),
     };
