@@ -83,15 +83,6 @@ static int parse_gpus(const char *text, size_t present, struct planning *plannin
     return 0;
 }
 
-static int read_words(struct planning *planning, const char *words, struct xc_error *error)
-{
-    if (!words)
-        return 0;
-    if (xc_words_parse(words, &planning->words, error) < 0)
-        return xc_error_wrap(error, "--words");
-    return 0;
-}
-
 /* Words that the site does not leave to users do nothing here either. */
 static void cut_words(struct planning *planning)
 {
@@ -103,7 +94,7 @@ static void cut_words(struct planning *planning)
 static int make(const struct arguments *arguments, unsigned ntasks, struct planning *planning,
                 struct xc_error *error)
 {
-    if (read_words(planning, arguments->words, error) < 0 ||
+    if ((arguments->words && xc_words_parse(arguments->words, &planning->words, error) < 0) ||
         cli_open_machine(arguments->machine, arguments->node_name, NULL, &planning->node, error) <
             0)
         return -1;

@@ -260,19 +260,17 @@ static unsigned slot_distance(const struct work *work, size_t task, const struct
 
 /* How many of the machine's GPUs have this rail among their nearest; that many want a share of it,
  * whether this step has them or not, so that the answer is the same in every job. */
-static void count_rivals(const struct work *work, unsigned *rivals)
+static void count_rivals(const struct work *work, unsigned *rivals, enum xc_path *row)
 {
     const struct xc_node *node = work->node;
     for (size_t gpu = 0; gpu < node->ngpus; gpu++) {
         enum xc_path best = XC_PATH_SYS;
-        for (size_t pass = 0; pass < 2; pass++) {
-            for (size_t r = 0; r < work->nrails; r++) {
-                enum xc_path path = gpu_path(node, (int)gpu, work->rails[r]);
-                if (pass == 0 && path < best)
-                    best = path;
-                rivals[r] += pass == 1 && path == best;
-            }
+        for (size_t r = 0; r < work->nrails; r++) {
+            row[r] = gpu_path(node, (int)gpu, work->rails[r]);
+            best = row[r] < best ? row[r] : best;
         }
+        for (size_t r = 0; r < work->nrails; r++)
+            rivals[r] += row[r] == best;
     }
 }
 
@@ -515,9 +513,10 @@ int share_nics(struct work *work, struct xc_error *error)
         return 0;
     struct match match = {.work = work};
     xc_autofree unsigned *rivals = calloc(work->nrails, sizeof *rivals);
-    int rc = rivals ? 0 : -1;
+    xc_autofree enum xc_path *row = calloc(work->nrails, sizeof *row);
+    int rc = rivals && row ? 0 : -1;
     if (rc == 0) {
-        count_rivals(work, rivals);
+        count_rivals(work, rivals, row);
         rc = make_places(&match, rivals);
     }
     if (rc == 0) {

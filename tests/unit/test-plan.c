@@ -591,6 +591,55 @@ static void more_tasks_than_cores_share_whole_cores(void **state)
     free(box);
 }
 
+static void the_last_rank_is_not_starved(void **state)
+{
+    (void)state;
+    /* ranks 0 and 1 are as near to node 1 as to node 2, rank 2 is at home on node 1 */
+    struct box *box = box_new(1, 3, 4, 1);
+    static const uint16_t slit[] = {10, 12, 12, 12, 10, 20, 12, 20, 10};
+    memcpy(box->distance, slit, sizeof slit);
+    box_switch(box, 0, 2, 0);
+    box_switch(box, 1, 1, 0);
+    struct xc_request request = box_request(box, 3);
+    struct xc_plan *plan = planned(&request);
+    expect_set(&plan->tasks[2].cpus, "4-7");
+    expect_set(&plan->tasks[0].cpus, "0-1,8-9");
+    expect_set(&plan->tasks[1].cpus, "2-3,10-11");
+    xc_plan_free(plan);
+    free(box);
+}
+
+static void json_and_picture_escape_what_they_are_given(void **state)
+{
+    (void)state;
+    struct box *box = hgx();
+    box_housekeeping(box, "0-7,56-63");
+    snprintf(box->nics[0].rdma, sizeof box->nics[0].rdma, "<&\">\x01\xff");
+    struct xc_request request = box_request(box, 8);
+    struct xc_plan *plan = planned(&request);
+    struct xc_text text = XC_TEXT_INIT;
+    xc_plan_svg(plan, &box->node, "<script>&\"", &text);
+    char *svg = xc_text_take(&text);
+    assert_non_null(strstr(svg, "&lt;script&gt;&amp;&quot;: 8 tasks"));
+    assert_non_null(strstr(svg, ">&lt;&amp;&quot;&gt;?"
+                                "?<"));
+    assert_null(strstr(svg, "<script"));
+    free(svg);
+    struct xc_json json;
+    xc_json_begin(&json, &text, false);
+    xc_plan_json(plan, &box->node, "a \"b\"", &json);
+    char *out = xc_text_take(&text);
+    static const char start[] =
+        "{\"machine\":\"a \\\"b\\\"\",\"housekeeping\":\"0-7,56-63,112-119,168-175\",\"tasks\":["
+        "{\"local_rank\":0,\"cpus\":\"8-19,120-131\",\"cores\":12,\"mems\":\"0\","
+        "\"mem_mode\":\"preferred\",\"gpus\":[{\"index\":0,\"bdf\":\"0000:03:00.0\",\"numa\":0}],"
+        "\"nics\":[{\"name\":\"<&\\\">\\u0001";
+    assert_memory_equal(out, start, sizeof start - 1);
+    free(out);
+    xc_plan_free(plan);
+    free(box);
+}
+
 static void wrong_requests_are_errors(void **state)
 {
     (void)state;
@@ -760,6 +809,8 @@ int main(void)
         cmocka_unit_test(every_rank_gets_its_priority_cores),
         cmocka_unit_test(smt_first_takes_one_thread_a_core),
         cmocka_unit_test(more_tasks_than_cores_share_whole_cores),
+        cmocka_unit_test(the_last_rank_is_not_starved),
+        cmocka_unit_test(json_and_picture_escape_what_they_are_given),
         cmocka_unit_test(wrong_requests_are_errors),
         cmocka_unit_test(invariants_hold_for_random_machines_and_requests),
         cmocka_unit_test(large_machines_are_no_exception),
