@@ -127,9 +127,12 @@ static bool placed_by_user(const struct xc_step_host *host, const char *variable
     if (!from_env(host, variable, type, size))
         return false;
     type[strcspn(type, ":")] = '\0';
-    return xc_starts(type, "map") || xc_starts(type, "mask") || strstr(type, "ldom") ||
-           xc_starts(type, "rank") || xc_starts(type, "none") || xc_starts(type, "local") ||
-           xc_starts(type, "prefer");
+    /* "threads,map_cpu": where tasks go, then how */
+    for (const char *word = type; word; word = strchr(word, ',') ? strchr(word, ',') + 1 : NULL)
+        if (xc_starts(word, "map") || xc_starts(word, "mask") || xc_starts(word, "rank") ||
+            xc_starts(word, "none") || xc_starts(word, "local") || xc_starts(word, "prefer"))
+            return true;
+    return strstr(type, "ldom") != NULL;
 }
 
 static void decide(struct xc_step *step, const struct xc_step_host *host, bool option_on)

@@ -206,9 +206,20 @@ static void trim_takes_blanks_from_both_ends(void **state)
 static void a_number_is_whole_and_in_its_limits(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"",   " 1",  "1 ",    "+1",  "1x", "0x1",
-                                        "-",  "--1", "1\n",   "1.0", "11", "-6",
-                                        "9223372036854775808", "99999999999999999999999"};
+    static const char *const wrong[] = {"",
+                                        " 1",
+                                        "1 ",
+                                        "+1",
+                                        "1x",
+                                        "0x1",
+                                        "-",
+                                        "--1",
+                                        "1\n",
+                                        "1.0",
+                                        "11",
+                                        "-6",
+                                        "9223372036854775808",
+                                        "99999999999999999999999"};
     long out = 42;
     for (size_t i = 0; i < XC_COUNT(wrong); i++) {
         assert_false(xc_to_long(wrong[i], -5, 10, &out));
@@ -252,11 +263,21 @@ static void a_glob_knows_stars_and_question_marks(void **state)
         const char *pattern, *name;
         bool matches;
     } cases[] = {
-        {"", "", true},           {"", "a", false},          {"*", "", true},
-        {"*", "anything", true},  {"a*c", "abbc", true},     {"a*c", "abcd", false},
-        {"?", "", false},         {"?", "x", true},          {"mlx5_?", "mlx5_10", false},
-        {"*a*b*", "xxayyb", true}, {"*a*b*", "xxbyya", false}, {"a**", "a", true},
-        {"*.txt", "a.txt.txt", true}, {"[ab]", "a", false},  {"[ab]", "[ab]", true},
+        {"", "", true},
+        {"", "a", false},
+        {"*", "", true},
+        {"*", "anything", true},
+        {"a*c", "abbc", true},
+        {"a*c", "abcd", false},
+        {"?", "", false},
+        {"?", "x", true},
+        {"mlx5_?", "mlx5_10", false},
+        {"*a*b*", "xxayyb", true},
+        {"*a*b*", "xxbyya", false},
+        {"a**", "a", true},
+        {"*.txt", "a.txt.txt", true},
+        {"[ab]", "a", false},
+        {"[ab]", "[ab]", true},
     };
     for (size_t i = 0; i < XC_COUNT(cases); i++)
         if (xc_glob(cases[i].pattern, cases[i].name) != cases[i].matches)
@@ -383,22 +404,14 @@ static void a_wrong_list_says_what_is_wrong_and_takes_no_memory(void **state)
     static const struct {
         const char *in, *why;
     } cases[] = {
-        {"a", "a number is missing"},
-        {"-1", "a number is missing"},
-        {"1,,2", "a number is missing"},
-        {"1-", "the end of a range is missing"},
-        {"3-1", "a range runs backwards"},
-        {"1,", "it ends with a comma"},
-        {"1 2", "a comma is missing"},
-        {"1;2", "a comma is missing"},
-        {"0-4000000000", "larger than 65535"},
-        {"99999999999999999999999999", "larger than 65535"},
-        {"65536", "larger than 65535"},
-        {"0-9:2", "N-M:USED/GROUP"},
-        {"0-9:2/", "N-M:USED/GROUP"},
-        {"0-9:/2", "N-M:USED/GROUP"},
-        {"0-9:0/2", "0 < USED <= GROUP"},
-        {"0-9:3/2", "0 < USED <= GROUP"},
+        {"a", "a number is missing"},          {"-1", "a number is missing"},
+        {"1,,2", "a number is missing"},       {"1-", "the end of a range is missing"},
+        {"3-1", "a range runs backwards"},     {"1,", "it ends with a comma"},
+        {"1 2", "a comma is missing"},         {"1;2", "a comma is missing"},
+        {"0-4000000000", "larger than 65535"}, {"99999999999999999999999999", "larger than 65535"},
+        {"65536", "larger than 65535"},        {"0-9:2", "N-M:USED/GROUP"},
+        {"0-9:2/", "N-M:USED/GROUP"},          {"0-9:/2", "N-M:USED/GROUP"},
+        {"0-9:0/2", "0 < USED <= GROUP"},      {"0-9:3/2", "0 < USED <= GROUP"},
         {"5:1/2", "a comma is missing"},
     };
     for (size_t i = 0; i < XC_COUNT(cases); i++) {
@@ -436,9 +449,9 @@ static void masks_are_read_as_the_kernel_writes_them(void **state)
         xc_autofree char *text = xc_set_format(&set);
         assert_string_equal(text, cases[i].out);
     }
-    static const char *const wrong[] = {"",   "0x",  "g",      ",",        "1,2",
-                                        "1,", "1 1", "0x0x1",  "-1",       ",00000001",
-                                        "1,123456789", "1,,00000001"};
+    static const char *const wrong[] = {"",    "0x",        "g",           ",",
+                                        "1,2", "1,",        "1 1",         "0x0x1",
+                                        "-1",  ",00000001", "1,123456789", "1,,00000001"};
     for (size_t i = 0; i < XC_COUNT(wrong); i++) {
         struct xc_error error = {0};
         if (xc_set_parse_mask(&set, wrong[i], "here", &error) != -1)
@@ -632,8 +645,8 @@ static void a_directory_root_reads_and_cannot_be_left(void **state)
     assert_non_null(root);
     assert_string_equal(xc_root_name(root), at("m"));
     assert_false(xc_root_is_live(root));
-    static const char *const outside[] = {"/sys/up", "/sys/top", "/sys/etc/passwd", "/sys/magic",
-                                          "/../../secret", "/sys/loop"};
+    static const char *const outside[] = {"/sys/up",    "/sys/top",      "/sys/etc/passwd",
+                                          "/sys/magic", "/../../secret", "/sys/loop"};
     for (size_t i = 0; i < XC_COUNT(outside); i++) {
         if (xc_root_exists(root, "%s", outside[i]))
             fail_msg("%s leaves the root", outside[i]);
