@@ -30,6 +30,10 @@ int cli_usage(const char *command, const char *format, ...) xc_printf(2, 3);
  * archive's name without its ending. Both out parameters belong to the caller; root may be NULL. */
 int cli_open_machine(const char *machine, const char *node_name, struct xc_root **root,
                      struct xc_node **node, struct xc_error *error);
+/* What slurm.conf below root says about that node; false: nothing, and a line on stderr when it is
+ * there and cannot be read. Clear out with xc_slurm_node_clear. */
+bool cli_slurm_node(struct xc_root *root, const char *machine, const char *name,
+                    struct xc_slurm_node *out);
 const char *cli_node_name(const char *machine, const char *given, char *buffer, size_t size);
 /* Rules in force on that machine: file NULL is the live policy (or the built-in rules when there is
  * none). words may name a profile. source may be NULL. */

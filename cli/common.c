@@ -48,6 +48,40 @@ const char *cli_node_name(const char *machine, const char *given, char *buffer, 
     return buffer;
 }
 
+static void warn(const char *what, const struct xc_error *error)
+{
+    char text[sizeof *error];
+    fprintf(stderr, "xcloud: %s: %s\n", what, xc_error_text(error, text, sizeof text));
+}
+
+bool cli_slurm_node(struct xc_root *root, const char *machine, const char *name,
+                    struct xc_slurm_node *out)
+{
+    struct xc_error error = {0};
+    const char *conf = live(machine) ? getenv("SLURM_CONF") : NULL;
+    if (xc_slurm_conf_node(root, conf, name, out, &error) == 0)
+        return out->found;
+    if (error.code != XC_ENOENT)
+        warn("what Slurm reserves is not known", &error);
+    return false;
+}
+
+/* A reservation that does not fit the machine (a core is offline, slurm.conf is another one's) is
+ * said, and does not keep the rest from being known. */
+static int read_node(struct xc_root *root, const struct xc_slurm_node *slurm, struct xc_node **node,
+                     struct xc_error *error)
+{
+    struct xc_node_options options = {.slurm = slurm};
+    struct xc_error first = {0};
+    if (xc_node_read(root, &options, node, &first) == 0)
+        return 0;
+    options.slurm = NULL;
+    if (xc_node_read(root, &options, node, error) < 0)
+        return -1;
+    warn("what Slurm reserves is not known", &first);
+    return 0;
+}
+
 int cli_open_machine(const char *machine, const char *node_name, struct xc_root **root,
                      struct xc_node **node, struct xc_error *error)
 {
@@ -57,11 +91,8 @@ int cli_open_machine(const char *machine, const char *node_name, struct xc_root 
     char buffer[256];
     const char *name = cli_node_name(machine, node_name, buffer, sizeof buffer);
     struct xc_slurm_node slurm = {0};
-    bool known = xc_slurm_conf_node(opened, live(machine) ? getenv("SLURM_CONF") : NULL, name,
-                                    &slurm, NULL) == 0 &&
-                 slurm.found;
-    struct xc_node_options options = {.slurm = known ? &slurm : NULL};
-    int rc = xc_node_read(opened, &options, node, error);
+    bool known = cli_slurm_node(opened, machine, name, &slurm);
+    int rc = read_node(opened, known ? &slurm : NULL, node, error);
     xc_slurm_node_clear(&slurm);
     if (rc < 0)
         return -1;

@@ -217,14 +217,12 @@ static int refresh(const struct request *request, const char *old_file, const ch
     if (xc_snapshot_map(old_file, boot ? boot : "", &old, NULL) < 0)
         return 1;
     struct xc_slurm_node slurm = {0};
-    bool known = xc_slurm_conf_node(root, live(request) ? getenv("SLURM_CONF") : NULL, name, &slurm,
-                                    NULL) == 0 &&
-                 slurm.found;
+    bool known = cli_slurm_node(root, request->machine, name, &slurm);
     struct xc_node_options options = {.slurm = known ? &slurm : NULL};
     int rc = xc_node_refresh(root, &options, old, out, error);
     xc_slurm_node_clear(&slurm);
     xc_node_free(old);
-    return rc;
+    return rc < 0 ? 1 : rc; /* a full read says what is wrong */
 }
 
 static int write_snapshot(const struct xc_node *node, const char *file, struct xc_error *error)

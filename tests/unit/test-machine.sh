@@ -56,6 +56,17 @@ print(d["node"], len(d["cpus"]), d["slurm_reserved"], d["gpus"][3]["mig"], d["gp
 is 'JSON has it all, and what Slurm reserves as OS CPUs' 0 \
     "gpu1 32 0-1,8,16-17,24 True 1 down PIX,NODE,SYS,SYS None" json
 
+echo 'NodeName=gpu[1-4] Sockets=4 CoresPerSocket=8 ThreadsPerCore=2 CoreSpecCount=2' \
+    >"$dir/etc/slurm/slurm.conf"
+is 'a reservation that does not fit is said, the rest is known' 0 \
+    'xcloud: what Slurm reserves is not known: slurm.conf counts 4 sockets*: 32 CPUs, 16 cores*' \
+    "$xcloud" snapshot --machine "$dir" --node gpu1
+is 'also when it is refreshed' 0 'xcloud: what Slurm reserves is not known*; read in *' \
+    "$xcloud" snapshot --machine "$dir" --node gpu1 --refresh
+echo 'NodeName=gpu1 CpuSpecList=0-x' >"$dir/etc/slurm/slurm.conf"
+is 'so is one that cannot be read' 0 'xcloud: what Slurm reserves is not known*0-x*: 32 CPUs*' \
+    "$xcloud" snapshot --machine "$dir" --node gpu1
+
 archive=$work/packed.tar.xz
 is 'a machine is packed' 0 "$archive: * bytes*" "$xcloud" capture --machine "$dir" -o "$archive"
 is 'and is the same machine' 0 'packed: 32 CPUs, 16 cores*4 GPUs*' \
