@@ -1,5 +1,5 @@
 /* How long does it take to know a machine? This room against hwloc, in the same run on the same
- * directory: node-bench DIR [RUNS]. With a third argument (read, write, map, hwloc, hwloc-xml) that
+ * directory: node-bench DIR [RUNS]. With a third argument (read, write, map, refresh, hwloc, hwloc-xml) that
  * one thing is done once, to be counted from outside: strace -c -f node-bench DIR 1 read. */
 #include <hwloc.h>
 #include <string.h>
@@ -56,6 +56,20 @@ static void do_map(struct bench *bench)
     xc_node_free(node);
 }
 
+static void do_refresh(struct bench *bench)
+{
+    struct xc_error error = {0};
+    struct xc_root *root;
+    struct xc_node *old, *node;
+    if (xc_machine_open(bench->directory, XC_MACHINE_LIMIT, &root, &error) < 0 ||
+        xc_snapshot_map(bench->snapshot, NULL, &old, &error) < 0 ||
+        xc_node_refresh(root, NULL, old, &node, &error) != 0)
+        die("refresh", &error);
+    xc_node_free(node);
+    xc_node_free(old);
+    xc_root_close(root);
+}
+
 static hwloc_topology_t load_hwloc(const char *xml)
 {
     hwloc_topology_t topology;
@@ -84,6 +98,7 @@ static const struct task {
     {"read", "read the machine (once a boot)", do_read},
     {"write", "write the snapshot, with fsync", do_write},
     {"map", "map and check the snapshot (each step)", do_map},
+    {"refresh", "map it and refresh ports and MIG (each prolog)", do_refresh},
     {"hwloc", "hwloc: load with I/O", do_hwloc},
     {"hwloc-xml", "hwloc: load its XML", do_hwloc_xml},
 };
@@ -155,7 +170,7 @@ int main(int argc, char **argv)
 {
     long runs = 21;
     if (argc < 2 || argc > 4 || (argc > 2 && !xc_to_long(argv[2], 1, 100000, &runs))) {
-        fprintf(stderr, "usage: node-bench DIR [RUNS [read|write|map|hwloc|hwloc-xml]]\n");
+        fprintf(stderr, "usage: node-bench DIR [RUNS [read|write|map|refresh|hwloc|hwloc-xml]]\n");
         return 2;
     }
     struct bench bench = {.directory = argv[1],
