@@ -1,6 +1,7 @@
 /* How long does it take to know a machine? This room against hwloc, in the same run on the same
- * directory: node-bench DIR [RUNS]. With a third argument (read, write, map, refresh, hwloc, hwloc-xml) that
- * one thing is done once, to be counted from outside: strace -c -f node-bench DIR 1 read. */
+ * directory: node-bench DIR [RUNS]. With a third argument (read, write, map, refresh, hwloc,
+ * hwloc-xml) that one thing is done once, to be counted from outside: strace -f node-bench DIR 1
+ * read. */
 #include <hwloc.h>
 #include <string.h>
 #include <time.h>
