@@ -700,6 +700,7 @@ static void strict_refuses_what_others_are_only_told(void **state)
     with_launch(told, .policy = policy);
     play(&told);
     is_bound(&told);
+    says(&told, 0, "matches none of this machine's 2 NICs");
     with_launch(strict, .policy = policy, .option = "strict");
     play(&strict);
     assert_int_equal(strict.verdict[0], XC_REFUSE);
