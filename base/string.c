@@ -118,3 +118,20 @@ void xc_names_free(char ***names)
     free(*names);
     *names = NULL;
 }
+
+char **xc_names_split(const char *list)
+{
+    size_t count = 0, most = 2;
+    for (const char *at = list; *at; at++)
+        most += *at == ',';
+    xc_autonames char **names = calloc(most, sizeof *names);
+    while (names && *list) {
+        size_t length = strcspn(list, ",");
+        if (length && !(names[count++] = strndup(list, length)))
+            return NULL;
+        list += length + (list[length] == ',');
+    }
+    char **out = names;
+    names = NULL;
+    return out;
+}

@@ -139,8 +139,10 @@ int cli_rules(const char *file, const struct xc_node *node, const char *node_nam
         *out = xc_rules_builtin();
         return *out ? 0 : xc_error_nomem(error);
     }
+    xc_autonames char **features = xc_names_split(node->features);
     struct xc_who who = {
         .node = node_name,
+        .features = (const char *const *)features,
         .product = node->product,
         .vendor = node->vendor,
         .environment = xc_environment_name(node->environment),

@@ -158,6 +158,7 @@ static int print_json(const struct xc_node *node, const char *name)
     xc_json_object(&json, NULL);
     xc_json_string(&json, "node", name);
     xc_json_string(&json, "vendor", node->vendor);
+    xc_json_string(&json, "features", node->features);
     xc_json_string(&json, "product", node->product);
     xc_json_string(&json, "arch", node->arch);
     xc_json_string(&json, "environment", xc_environment_name(node->environment));

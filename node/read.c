@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <xcloud/policy.h>
+
 #include "reader.h"
 
 /* ---- what the parts share -------------------------------------------------------------------------- */
@@ -212,6 +214,20 @@ int node_mark_slurm(struct node_reader *reader, const struct xc_slurm_node *slur
     return 0;
 }
 
+/* Features that do not fit are left out whole: half a name would be another one. */
+void node_copy_features(const struct xc_slurm_node *slurm, struct xc_node *node)
+{
+    size_t used = 0;
+    node->features[0] = '\0';
+    for (char **feature = slurm ? slurm->features : NULL; feature && *feature; feature++) {
+        size_t length = strlen(*feature);
+        if (used + length + 2 > sizeof node->features)
+            continue;
+        used += (size_t)snprintf(node->features + used, sizeof node->features - used, "%s%s",
+                                 used ? "," : "", *feature);
+    }
+}
+
 int xc_node_read(struct xc_root *root, const struct xc_node_options *options, struct xc_node **out,
                  struct xc_error *error)
 {
@@ -219,6 +235,7 @@ int xc_node_read(struct xc_root *root, const struct xc_node_options *options, st
     struct xc_node head = {.made_at = (int64_t)time(NULL)};
     head.dynamic_at = head.made_at;
     read_identity(root, &head);
+    node_copy_features(options ? options->slurm : NULL, &head);
     int rc = node_read_cpus(&reader);
     if (rc == 0)
         rc = node_read_numas(&reader);

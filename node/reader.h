@@ -35,6 +35,7 @@ int node_pci_sort(struct node_reader *reader);  /* pci.c: by BDF, indices everyw
 
 /* read.c: flags the CPUs that slurm.conf reserves; and the finished arrays as a node of one block. */
 int node_mark_slurm(struct node_reader *reader, const struct xc_slurm_node *slurm);
+void node_copy_features(const struct xc_slurm_node *slurm, struct xc_node *node);
 int node_finish(struct node_reader *reader, struct xc_node *head, struct xc_node **out);
 void node_free_reader(struct node_reader *reader);
 

@@ -93,6 +93,7 @@ int xc_node_refresh(struct xc_root *root, const struct xc_node_options *options,
     if (rc == 0) {
         struct xc_node head = *node;
         head.dynamic_at = (int64_t)time(NULL);
+        node_copy_features(options ? options->slurm : NULL, &head);
         rc = node_finish(&reader, &head, out);
     }
     node_free_reader(&reader);

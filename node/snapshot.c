@@ -14,7 +14,7 @@
 enum part { CPUS, NUMAS, DISTANCE, PCI, GPUS, NICS, PARTS };
 
 static const char magic[8] = "XCNODE\r\n";
-#define VERSION    1u
+#define VERSION    2u
 #define ORDER_MARK 0x01020304u /* reads differently on the other byte order */
 #define ALIGN      64u
 
@@ -22,7 +22,7 @@ struct header {
     char magic[8];
     uint32_t version, byte_order;
     uint64_t size; /* of all of it */
-    char boot_id[40], product[64], vendor[64], arch[16];
+    char boot_id[40], product[64], vendor[64], arch[16], features[1024];
     uint32_t environment, pad;
     int64_t made_at, dynamic_at;
     uint64_t ncores, npackages, nl3;
@@ -58,6 +58,7 @@ static void fill_header(const struct xc_node *node, struct header *header)
     memcpy(header->product, node->product, sizeof header->product);
     memcpy(header->vendor, node->vendor, sizeof header->vendor);
     memcpy(header->arch, node->arch, sizeof header->arch);
+    memcpy(header->features, node->features, sizeof header->features);
     header->environment = (uint32_t)node->environment;
     header->made_at = node->made_at;
     header->dynamic_at = node->dynamic_at;
@@ -125,7 +126,8 @@ static const char *check_header(const struct header *header, size_t length)
     if (!terminated(header->boot_id, sizeof header->boot_id) ||
         !terminated(header->product, sizeof header->product) ||
         !terminated(header->vendor, sizeof header->vendor) ||
-        !terminated(header->arch, sizeof header->arch))
+        !terminated(header->arch, sizeof header->arch) ||
+        !terminated(header->features, sizeof header->features))
         return "a text in it has no end";
     if (header->environment > XC_POD)
         return "its environment is unknown";
@@ -224,6 +226,7 @@ static void fill_node(struct xc_node *node, const struct header *header, const c
     memcpy(node->product, header->product, sizeof node->product);
     memcpy(node->vendor, header->vendor, sizeof node->vendor);
     memcpy(node->arch, header->arch, sizeof node->arch);
+    memcpy(node->features, header->features, sizeof node->features);
     node->environment = (enum xc_environment)header->environment;
     node->made_at = header->made_at;
     node->dynamic_at = header->dynamic_at;

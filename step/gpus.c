@@ -23,11 +23,12 @@ static size_t accessible(const struct xc_step *step, int *out)
         xc_autofree char *name = xc_text_take(&path);
         if (!name)
             continue;
-        any_file |= access(name, F_OK) == 0;
         if (access(name, R_OK | W_OK) == 0)
             out[count++] = (int)i;
+        else if (!any_file)
+            any_file = access(name, F_OK) == 0;
     }
-    if (any_file)
+    if (any_file || count > 0)
         return count;
     for (size_t i = 0; i < node->ngpus; i++)
         out[i] = (int)i;

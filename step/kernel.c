@@ -9,7 +9,10 @@
 
 #include "internal.h"
 
-#define MASK_WORDS (XC_SET_LIMIT / (8 * sizeof(unsigned long)))
+#define WORD_BITS  (8 * sizeof(unsigned long))
+#define MASK_WORDS (XC_SET_LIMIT / WORD_BITS)
+/* the kernel fills a node mask to its last bit: no larger than its MAX_NUMNODES can become */
+#define NODE_WORDS (4096 / WORD_BITS)
 
 uint64_t now_us(void)
 {
@@ -18,19 +21,25 @@ uint64_t now_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+/* Highest first: the set grows once. */
+static void take_mask(struct xc_set *set, const unsigned long *mask, size_t words)
+{
+    xc_set_clear(set);
+    for (size_t w = words; w-- > 0;)
+        for (unsigned long rest = mask[w]; rest; rest &= rest - 1)
+            xc_set_add(set, w * WORD_BITS + (size_t)__builtin_ctzl(rest));
+}
+
 int task_get_affinity(pid_t pid, struct xc_set *cpus)
 {
-    unsigned long *mask = calloc(MASK_WORDS, sizeof *mask);
-    if (!mask)
-        return -ENOMEM;
-    long bytes = syscall(SYS_sched_getaffinity, pid, MASK_WORDS * sizeof *mask, mask);
-    int rc = bytes < 0 ? -errno : 0;
-    xc_set_clear(cpus);
-    for (size_t i = 0; rc == 0 && i < (size_t)bytes * 8; i++)
-        if (mask[i / (8 * sizeof *mask)] >> (i % (8 * sizeof *mask)) & 1)
-            xc_set_add(cpus, i);
-    free(mask);
-    return rc;
+    unsigned long mask[MASK_WORDS]; /* of which the kernel writes as much as it has CPUs */
+    long bytes = syscall(SYS_sched_getaffinity, pid, sizeof mask, mask);
+    if (bytes < 0) {
+        xc_set_clear(cpus);
+        return -errno;
+    }
+    take_mask(cpus, mask, (size_t)bytes / sizeof *mask);
+    return 0;
 }
 
 int task_set_affinity(pid_t pid, const struct xc_set *cpus)
@@ -79,10 +88,7 @@ int task_get_memory(enum xc_memory *mode, struct xc_set *mems)
     unsigned long mask[NODE_WORDS] = {0};
     int policy = 0;
     int rc = syscall(SYS_get_mempolicy, &policy, mask, 8 * sizeof mask, NULL, 0) < 0 ? -errno : 0;
-    xc_set_clear(mems);
-    for (size_t i = 0; rc == 0 && i < 8 * sizeof mask; i++)
-        if (mask[i / (8 * sizeof *mask)] >> (i % (8 * sizeof *mask)) & 1)
-            xc_set_add(mems, i);
+    take_mask(mems, mask, rc == 0 ? NODE_WORDS : 0);
     policy &= ~(MPOL_F_STATIC_NODES | MPOL_F_RELATIVE_NODES | MPOL_F_NUMA_BALANCING);
     *mode = policy == MPOL_PREFERRED || policy == MPOL_PREFERRED_MANY ? XC_MEMORY_PREFERRED
             : policy == MPOL_BIND                                      ? XC_MEMORY_BIND

@@ -30,7 +30,9 @@ static struct xc_rules *resolve(struct xc_step *step, const struct xc_policy *po
                                 const struct xc_job_facts *job, const char *profile)
 {
     struct xc_who who = {.node = step->node_name};
+    xc_autonames char **features = step->node ? xc_names_split(step->node->features) : NULL;
     if (step->node) {
+        who.features = (const char *const *)features;
         who.product = step->node->product;
         who.vendor = step->node->vendor;
         who.environment = xc_environment_name(step->node->environment);

@@ -130,7 +130,7 @@ static void put(uint64_t *words, uint32_t count, const struct xc_set *set)
 static void get(const uint64_t *words, uint32_t count, struct xc_set *out)
 {
     xc_set_clear(out);
-    for (size_t w = 0; w < count; w++)
+    for (size_t w = count; w-- > 0;) /* highest first: the set grows once */
         for (uint64_t rest = words[w]; rest; rest &= rest - 1)
             xc_set_add(out, w * WORD_BITS + (size_t)__builtin_ctzll(rest));
 }

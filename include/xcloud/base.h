@@ -105,6 +105,7 @@ bool xc_glob(const char *pattern, const char *name);
 int xc_hostlist_has(const char *list, const char *name, struct xc_error *error);
 
 void xc_names_free(char ***names); /* a NULL-terminated array of strings, each on the heap */
+char **xc_names_split(const char *list); /* the entries of a comma list; NULL without memory */
 
 /* ---- sets of CPUs or NUMA nodes ---------------------------------------------------------------- */
 

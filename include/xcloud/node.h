@@ -85,6 +85,7 @@ struct xc_node {
     char product[64];    /* DMI product_name */
     char vendor[64];     /* DMI sys_vendor */
     char arch[16];       /* "x86_64", "aarch64" */
+    char features[1024]; /* Slurm's, as slurm.conf lists them: "a,b"; "" when not known */
     enum xc_environment environment;
     int64_t made_at, dynamic_at; /* Unix time: all of it; ports, MIG and online CPUs */
     size_t ncpus, ncores, npackages, nl3, nnumas, npci, ngpus, nnics;

@@ -49,7 +49,7 @@ dist.init_process_group("nccl")
 x = torch.full((1 << 20,), float(rank + 1), device="cuda")
 dist.all_reduce(x)
 cpus = sorted(os.sched_getaffinity(0))
-print(f"worker {rank} sum {x[0].item():.0f} cpus {cpus[0]}-{cpus[-1]} of {len(cpus)}", flush=True)
+sys.stdout.write(f"worker {rank} sum {x[0].item():.0f} cpus {cpus[0]}-{cpus[-1]} of {len(cpus)}\n")
 dist.destroy_process_group()
 PY
     run -0 as_user srun -n1 -c"$CPUS" --gres=gpu:"$gpus" python3 -m torch.distributed.run \

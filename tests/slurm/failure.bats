@@ -25,7 +25,7 @@ ran"
 @test "a policy that breaks while jobs run: the last good copy binds, and says why" {
     xcloud policy install --prefix "$DIR/nodes/n1" "$DIR/etc/policy.yaml"
     echo 'mode: [' | policy
-    run -0 masks -w n1 -N1 -n2 --gres=gpu:2
+    run -0 masks -w n1 -N1 -n2 -c$HALF --gres=gpu:2
     contains "$output" "0 $UPPER"
     contains "$output" "policy.yaml:"
     contains "$output" "last good"
@@ -58,14 +58,14 @@ ran"
 
 @test "the kill switch ends everything without a word" {
     touch "$DIR/nodes/n1/run/xcloud/disabled"
-    run -0 masks -w n1 -N1 -n2 --gres=gpu:2 --cpu-bind=none --xcloud-bind=verbose
+    run -0 masks -w n1 -N1 -n2 -c$HALF --gres=gpu:2 --cpu-bind=none --xcloud-bind=verbose
     expect masks "$output" "0 $(list 0 $LAST)
 1 $(list 0 $LAST)"
 }
 
 @test "mode=off in plugstack.conf does the same" {
     plugstack "optional $PLUGIN mode=off"
-    run -0 masks -N1 -n2 --gres=gpu:2 --cpu-bind=none
+    run -0 masks -N1 -n2 -c$HALF --gres=gpu:2 --cpu-bind=none
     expect masks "$output" "0 $(list 0 $LAST)
 1 $(list 0 $LAST)"
 }
@@ -127,7 +127,7 @@ C
 @test "a garbled snapshot is made anew" {
     run -0 as_user srun -w n1 -N1 -n1 true
     head -c 4096 /dev/urandom >"$DIR/nodes/n1/run/xcloud/node.snapshot"
-    run -0 masks -w n1 -N1 -n2 --gres=gpu:2
+    run -0 masks -w n1 -N1 -n2 -c$HALF --gres=gpu:2
     expect masks "$output" "0 $UPPER
 1 $LOWER"
 }

@@ -11,30 +11,30 @@ teardown_file() { cluster_down; }
 setup() { bind_policy <<<'cpus: {housekeeping: none}'; }
 
 @test "without any option each task runs on the cores of its own GPU" {
-    expect masks "$(masks -N1 -n2 --gres=gpu:2)" "0 $UPPER
+    expect masks "$(masks -N1 -n2 -c$HALF --gres=gpu:2)" "0 $UPPER
 1 $LOWER"
 }
 
 @test "both nodes are bound alike" {
-    expect masks "$(masks -N2 -n4 --gres=gpu:2 | cut -d' ' -f2 | sort | uniq -c | sed 's/^ *//' | sort)" \
+    expect masks "$(masks -N2 -n4 -c$HALF --gres=gpu:2 | cut -d' ' -f2 | sort | uniq -c | sed 's/^ *//' | sort)" \
         "$(printf '2 %s\n2 %s\n' "$LOWER" "$UPPER" | sort)"
 }
 
 @test "tasks that see one GPU each are bound by the device that they can open" {
     # CUDA_VISIBLE_DEVICES is 0 in both tasks: the numbers lie, the device files do not
-    run -0 masks -N1 -n2 --gpus-per-task=1
+    run -0 masks -N1 -n2 -c$HALF --gpus-per-task=1
     contains "$output" "0 $UPPER"
     contains "$output" "1 $LOWER"
     contains "$output" "allow-task-sharing"
 }
 
 @test "tasks with their GPUs in reverse order are bound in reverse" {
-    expect masks "$(masks -N1 -n2 --gpus-per-task=1 --gpu-bind=map_gpu:1,0 2>/dev/null)" "0 $LOWER
+    expect masks "$(masks -N1 -n2 -c$HALF --gpus-per-task=1 --gpu-bind=map_gpu:1,0 2>/dev/null)" "0 $LOWER
 1 $UPPER"
 }
 
 @test "without GPUs tasks are spread over the NUMA nodes" {
-    expect masks "$(masks -N1 -n2)" "0 $LOWER
+    expect masks "$(masks -N1 -n2 -c$HALF)" "0 $LOWER
 1 $UPPER"
 }
 
@@ -68,7 +68,7 @@ PY
 }
 
 @test "verbose prints what /proc says" {
-    run -0 as_user srun -N1 -n2 --gres=gpu:2 --xcloud-bind=verbose bash -c "echo \"proc \$SLURM_PROCID \$($allowed)\""
+    run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=verbose bash -c "echo \"proc \$SLURM_PROCID \$($allowed)\""
     for rank in 0 1; do
         mask=$(awk -v r=$rank '$1 == "proc" && $2 == r {print $3}' <<<"$output")
         row=$(awk -v r=$rank '$1 == "n1" && $2 == r' <<<"$output")
@@ -79,44 +79,44 @@ PY
 }
 
 @test "quiet says nothing when all is well" {
-    run -0 --separate-stderr as_user srun -N1 -n2 --gres=gpu:2 --xcloud-bind true
+    run -0 --separate-stderr as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind true
     expect stderr "$stderr" ""
 }
 
 @test "memory prefers the task's NUMA node where the host has it, and is left alone where it has not" {
-    run -0 as_user srun -N1 -n2 --gres=gpu:2 bash -c 'echo $SLURM_PROCID $(head -n1 /proc/self/numa_maps | cut -d" " -f2)'
+    run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 bash -c 'echo $SLURM_PROCID $(head -n1 /proc/self/numa_maps | cut -d" " -f2)'
     contains "$output" "0 default"
     contains "$output" "1 prefer"
-    run -0 as_user srun -N1 -n2 --gres=gpu:2 --xcloud-bind=verbose true
+    run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=verbose true
     contains "$output" "preferred 0"
 }
 
 @test "memory=none leaves memory alone, memory=bind binds it" {
-    run -0 as_user srun -N1 -n2 --gres=gpu:2 --xcloud-bind=memory=none bash -c 'head -n1 /proc/self/numa_maps | cut -d" " -f2'
+    run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=memory=none bash -c 'head -n1 /proc/self/numa_maps | cut -d" " -f2'
     expect policy "$output" "default
 default"
-    run -0 as_user srun -N1 -n2 --gres=gpu:2 --xcloud-bind=memory=bind bash -c 'echo $SLURM_PROCID $(head -n1 /proc/self/numa_maps | cut -d" " -f2)'
+    run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=memory=bind bash -c 'echo $SLURM_PROCID $(head -n1 /proc/self/numa_maps | cut -d" " -f2)'
     contains "$output" "1 bind:0"
 }
 
 @test "an explicit --cpu-bind is kept without the option, and loses to it" {
-    run -0 masks -N1 -n2 --gres=gpu:2 --cpu-bind=map_cpu:0,$LAST
+    run -0 masks -N1 -n2 -c$HALF --gres=gpu:2 --cpu-bind=map_cpu:0,$LAST
     contains "$output" "0 0"
     contains "$output" "1 $LAST"
     contains "$output" "--cpu-bind=map_cpu is kept"
-    run -0 masks -N1 -n2 --gres=gpu:2 --cpu-bind=map_cpu:0,$LAST --xcloud-bind
+    run -0 masks -N1 -n2 -c$HALF --gres=gpu:2 --cpu-bind=map_cpu:0,$LAST --xcloud-bind
     contains "$output" "0 $UPPER"
     contains "$output" "replaces --cpu-bind=map_cpu"
 }
 
 @test "--cpu-bind=none is kept and said" {
-    run -0 masks -N1 -n2 --gres=gpu:2 --cpu-bind=none
+    run -0 masks -N1 -n2 -c$HALF --gres=gpu:2 --cpu-bind=none
     contains "$output" "0 $(list 0 $LAST)"
     contains "$output" "--cpu-bind=none is kept"
 }
 
 @test "a recipe's own numactl still runs, and is named" {
-    run -0 as_user srun -N1 -n2 --gres=gpu:2 numactl --cpunodebind=0 --membind=0 bash -c "echo ran"
+    run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 numactl --cpunodebind=0 --membind=0 bash -c "echo ran"
     expect count "$(grep -c '^ran$' <<<"$output")" 2
     contains "$output" "the program is numactl"
 }
@@ -125,10 +125,10 @@ default"
     cat >"$DIR/home/job.sh" <<EOF
 #!/bin/bash
 echo "batch \$($allowed)"
-srun -n2 bash -c 'echo "inner \$SLURM_PROCID \$($allowed)"'
-srun -n2 --xcloud-bind=off --cpu-bind=none bash -c 'echo "off \$SLURM_PROCID \$($allowed)"'
+srun -n2 -c$HALF bash -c 'echo "inner \$SLURM_PROCID \$($allowed)"'
+srun -n2 -c$HALF --xcloud-bind=off --cpu-bind=none bash -c 'echo "off \$SLURM_PROCID \$($allowed)"'
 EOF
-    as_user sbatch -Q --wait -N1 -n2 --gres=gpu:2 -o "$DIR/home/job.out" --xcloud-bind=verbose job.sh
+    as_user sbatch -Q --wait -N1 -n2 -c$HALF --gres=gpu:2 -o "$DIR/home/job.out" --xcloud-bind=verbose job.sh
     out=$(cat "$DIR/home/job.out")
     contains "$out" "batch $(list 0 $LAST)"
     contains "$out" "inner 0 $UPPER"
@@ -138,7 +138,7 @@ EOF
 }
 
 @test "salloc's words reach its steps" {
-    run -0 as_user salloc -Q -N1 -n2 --gres=gpu:2 --xcloud-bind=verbose srun bash -c "echo \$SLURM_PROCID \$($allowed)"
+    run -0 as_user salloc -Q -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=verbose srun -c$HALF bash -c "echo \$SLURM_PROCID \$($allowed)"
     contains "$output" "0 $UPPER"
     contains "$output" "CPU Affinity"
 }
@@ -146,11 +146,11 @@ EOF
 @test "an --overlap step is bound like the first" {
     cat >"$DIR/home/overlap.sh" <<EOF
 #!/bin/bash
-srun -n2 sleep 2 &
-srun --overlap -n2 bash -c 'echo "over \$SLURM_PROCID \$($allowed)"'
+srun -n2 -c$HALF sleep 2 &
+srun --overlap -n2 -c$HALF bash -c 'echo "over \$SLURM_PROCID \$($allowed)"'
 wait
 EOF
-    as_user sbatch -Q --wait -N1 -n2 --gres=gpu:2 -o "$DIR/home/overlap.out" overlap.sh
+    as_user sbatch -Q --wait -N1 -n2 -c$HALF --gres=gpu:2 -o "$DIR/home/overlap.out" overlap.sh
     contains "$(cat "$DIR/home/overlap.out")" "over 0 $UPPER"
 }
 
@@ -163,7 +163,7 @@ EOF
 
 @test "all tasks of both nodes plan alike, however quick they are" {
     for _ in 1 2 3 4 5; do
-        run -0 as_user srun -N2 -n4 --gres=gpu:2 --xcloud-bind=dry true
+        run -0 as_user srun -N2 -n4 -c$HALF --gres=gpu:2 --xcloud-bind=dry true
         lacks "$output" "0,1"
     done
 }
@@ -194,7 +194,7 @@ env:
 nics: {export: [NCCL_IB_HCA, UCX_NET_DEVICES]}
 Y
     run -0 as_user env NCCL_DEBUG=INFO NCCL_IB_QPS_PER_CONNECTION=1 NCCL_ALGO=Ring \
-        srun -N1 -n2 --gres=gpu:2 bash -c 'echo $SLURM_PROCID $NCCL_DEBUG $NCCL_IB_QPS_PER_CONNECTION [$NCCL_ALGO] $MY_RANK $NCCL_IB_HCA $UCX_NET_DEVICES'
+        srun -N1 -n2 -c$HALF --gres=gpu:2 bash -c 'echo $SLURM_PROCID $NCCL_DEBUG $NCCL_IB_QPS_PER_CONNECTION [$NCCL_ALGO] $MY_RANK $NCCL_IB_HCA $UCX_NET_DEVICES'
     contains "$output" "0 INFO 4 [] 0 =mlx5_0:1,mlx5_1:1 mlx5_0:1"
     contains "$output" "1 INFO 4 [] 1 =mlx5_0:1,mlx5_1:1 mlx5_1:1"
 }
@@ -218,7 +218,7 @@ EOF
 }
 
 @test "a job that is suspended and resumed keeps its masks" {
-    as_user srun -N1 -n2 --gres=gpu:2 bash -c "sleep 2; echo \$SLURM_PROCID \$($allowed)" >"$DIR/home/suspended" &
+    as_user srun -N1 -n2 -c$HALF --gres=gpu:2 bash -c "sleep 2; echo \$SLURM_PROCID \$($allowed)" >"$DIR/home/suspended" &
     sleep 1
     job=$(squeue -h -o %i)
     scontrol suspend "$job"
@@ -229,9 +229,9 @@ EOF
 }
 
 @test "a job that is requeued is bound again" {
-    printf '#!/bin/bash\nsrun -n2 bash -c "echo run\\$SLURM_RESTART_COUNT \\$SLURM_PROCID \\$(%s)"\nsleep 3\n' \
-        "${allowed//\$/\\\$}" >"$DIR/home/again.sh"
-    id=$(as_user sbatch --parsable --requeue --open-mode=append -N1 -n2 --gres=gpu:2 -o "$DIR/home/again.out" again.sh)
+    printf '#!/bin/bash\nsrun -n2 -c%s bash -c "echo run\\$SLURM_RESTART_COUNT \\$SLURM_PROCID \\$(%s)"\nsleep 3\n' \
+        "$HALF" "${allowed//\$/\\\$}" >"$DIR/home/again.sh"
+    id=$(as_user sbatch --parsable --requeue --open-mode=append -N1 -n2 -c$HALF --gres=gpu:2 -o "$DIR/home/again.out" again.sh)
     for _ in $(seq 50); do [ -s "$DIR/home/again.out" ] && break; sleep 0.1; done
     scontrol requeue "$id"
     for _ in $(seq 100); do # Slurm holds a requeued job back for two minutes
@@ -251,7 +251,7 @@ ps -o rss= -p $(cat $1/run/slurmd-n1.pid) > $1/home/rss.first
 for i in $(seq 190); do srun -n2 true; done
 ps -o rss= -p $(cat $1/run/slurmd-n1.pid) > $1/home/rss.last
 EOF
-    as_user sbatch -Q --wait -w n1 -N1 -n2 --gres=gpu:2 -o "$DIR/home/many.out" many.sh "$DIR"
+    as_user sbatch -Q --wait -w n1 -N1 -n2 -c$HALF --gres=gpu:2 -o "$DIR/home/many.out" many.sh "$DIR"
     nodes_idle
     lacks "$(cat "$DIR/home/many.out")" xcloud
     lacks "$(cat "$DIR/home/many.out")" error
@@ -263,7 +263,7 @@ EOF
 }
 
 @test "a record shows a running and an ended step" {
-    as_user srun -N1 -n2 --gres=gpu:2 sleep 2 &
+    as_user srun -N1 -n2 -c$HALF --gres=gpu:2 sleep 2 &
     sleep 1
     job=$(squeue -h -o %i)
     run -0 xcloud job --machine "$DIR/nodes/n1" "$job"

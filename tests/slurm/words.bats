@@ -38,14 +38,14 @@ setup() { bind_policy <<<'cpus: {housekeeping: none}'; }
 }
 
 @test "dry prints the plan of the real allocation and runs nothing" {
-    run -0 as_user srun -N1 -n2 --gres=gpu:2 --xcloud-bind=dry touch "$DIR/home/ran"
+    run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=dry touch "$DIR/home/ran"
     [ ! -e "$DIR/home/ran" ]
     contains "$output" "$UPPER"
     contains "$output" "0000:1"
 }
 
 @test "explain says why, the environment and what the hooks took" {
-    run -0 as_user srun -N1 -n2 --gres=gpu:2 --xcloud-bind=explain true
+    run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=explain true
     contains "$output" "NUMA 1"
     contains "$output" "us in slurmstepd"
     contains "$output" "PIX"
@@ -53,7 +53,7 @@ setup() { bind_policy <<<'cpus: {housekeeping: none}'; }
 
 @test "a word that the policy does not permit is dropped with a line; verbose needs no permission" {
     printf 'cpus: {housekeeping: none}\nbind: {users_may: [memory]}\n' | bind_policy
-    run -0 masks -N1 -n2 --gres=gpu:2 --xcloud-bind=off,verbose
+    run -0 masks -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=off,verbose
     contains "$output" "off"
     contains "$output" "0 $UPPER"
     contains "$output" "CPU Affinity"
@@ -61,12 +61,12 @@ setup() { bind_policy <<<'cpus: {housekeeping: none}'; }
 
 @test "default: ask binds only with the option, default: never not even then" {
     printf 'cpus: {housekeeping: none}\nbind: {default: ask}\n' | bind_policy
-    expect unbound "$(masks -N1 -n2 --gres=gpu:2)" "0 $LOWER
+    expect unbound "$(masks -N1 -n2 -c$HALF --gres=gpu:2)" "0 $LOWER
 1 $UPPER"
-    run -0 as_user srun -N1 -n2 --gres=gpu:2 --xcloud-bind bash -c "echo \$SLURM_PROCID \$($allowed)"
+    run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind bash -c "echo \$SLURM_PROCID \$($allowed)"
     contains "$output" "0 $UPPER"
     printf 'cpus: {housekeeping: none}\nbind: {default: never}\n' | bind_policy
-    run -0 masks -N1 -n2 --gres=gpu:2 --cpu-bind=none --xcloud-bind
+    run -0 masks -N1 -n2 -c$HALF --gres=gpu:2 --cpu-bind=none --xcloud-bind
     contains "$output" "0 $(list 0 $LAST)"
     contains "$output" "never"
 }
@@ -89,9 +89,9 @@ Y
 @test "strict refuses what cannot be done as asked, and the node stays" {
     # NUMA node 1 is not on this host: its memory cannot be bound
     printf 'cpus: {housekeeping: none}\nnics: {pci: "15b3:ffff"}\n' | bind_policy
-    run -0 as_user srun -N1 -n2 --gres=gpu:2 echo ran
+    run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 echo ran
     contains "$output" ran
-    run as_user srun -N1 -n2 --gres=gpu:2 --xcloud-bind=strict echo ran
+    run as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=strict echo ran
     [ "$status" -ne 0 ]
     lacks "$output" $'\nran'
     contains "$output" "refused"
@@ -100,7 +100,7 @@ Y
 
 @test "observe sets nothing and says so when asked" {
     printf 'version: 1\nmode: observe\ndefaults: {cpus: {housekeeping: none}}\n' | policy
-    run -0 as_user srun -N1 -n2 --gres=gpu:2 --cpu-bind=none --xcloud-bind=verbose bash -c "$allowed"
+    run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --cpu-bind=none --xcloud-bind=verbose bash -c "$allowed"
     contains "$output" "mode observe"
     contains "$output" $'\n'"$(list 0 $LAST)"
 }
