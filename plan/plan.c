@@ -288,7 +288,7 @@ static void why_nics(struct work *work, struct xc_plan_task *task)
 
 static void explain(struct work *work)
 {
-    for (size_t i = 0; i < work->plan->ntasks; i++) {
+    for (size_t i = 0; i < work->plan->ntasks && !work->request->terse; i++) {
         struct xc_plan_task *task = &work->plan->tasks[i];
         why_gpus(work, task);
         why_cores(work, task, work->training_cores);

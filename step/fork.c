@@ -89,6 +89,7 @@ static bool leaves_enough(struct xc_step *step, const struct xc_set *allowed,
         .rules = step->rules,
         .cpus = allowed,
         .ntasks = step->ntasks ? step->ntasks : 1,
+        .terse = true,
     };
     struct xc_plan *plan = NULL;
     struct xc_error error = {0};

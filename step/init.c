@@ -70,6 +70,14 @@ static bool same_lists(const struct task *task)
     return true;
 }
 
+/* Whether this node's first task tells more than what went wrong. */
+static bool speaks(const struct task *task)
+{
+    const struct xc_words *words = &task->step->words;
+    bool wanted = words->verbose != XC_QUIET || words->explain || words->dry;
+    return wanted && (task->step->node_index == 0 || words->verbose == XC_VERBOSE_ALL);
+}
+
 static int make_plan(struct task *task, struct xc_error *error)
 {
     struct xc_step *step = task->step;
@@ -87,6 +95,7 @@ static int make_plan(struct task *task, struct xc_error *error)
         .mems = &mems,
         .ntasks = step->ntasks,
         .job_cores = step->table.head->job_cores,
+        .terse = task->id != 0 || !speaks(task),
     };
     if (same_lists(task))
         request.visible = task->lists[0];
@@ -158,13 +167,6 @@ static void record_task(struct task *task, const struct xc_plan_task *mine)
 }
 
 /* ---- telling ------------------------------------------------------------------------------------------------- */
-
-static bool speaks(const struct task *task)
-{
-    const struct xc_words *words = &task->step->words;
-    bool wanted = words->verbose != XC_QUIET || words->explain || words->dry;
-    return wanted && (task->step->node_index == 0 || words->verbose == XC_VERBOSE_ALL);
-}
 
 static void add_notes(const struct task *task, struct xc_text *out)
 {

@@ -11,7 +11,7 @@
 
 #define WORD_BITS  (8 * sizeof(unsigned long))
 #define MASK_WORDS (XC_SET_LIMIT / WORD_BITS)
-/* the kernel fills a node mask to its last bit: no larger than its MAX_NUMNODES can become */
+/* get_mempolicy refuses more than a page, and fills the mask to its last bit */
 #define NODE_WORDS (4096 / WORD_BITS)
 
 uint64_t now_us(void)
@@ -80,8 +80,6 @@ int task_set_memory(enum xc_memory mode, const struct xc_set *mems)
     }
     return set_policy(MPOL_DEFAULT, NULL);
 }
-
-#define NODE_WORDS (4096 / (8 * sizeof(unsigned long))) /* get_mempolicy refuses more than a page */
 
 int task_get_memory(enum xc_memory *mode, struct xc_set *mems)
 {
