@@ -188,8 +188,8 @@ static int parse(int argc, char **argv, struct arguments *arguments)
     return 0;
 }
 
-/* More tasks than this on one node is a slip of the finger, and would take all memory. */
-#define TASKS_MAX 65536
+/* Slurm allows 512 tasks on a node. More than this is a slip of the finger, and would take long. */
+#define TASKS_MAX 4096
 
 int cli_plan(int argc, char **argv)
 {

@@ -311,10 +311,14 @@ static size_t home_rail(const struct work *work, size_t index, size_t nslots)
     return (size_t)slot->gpu * work->nrails / work->node->ngpus;
 }
 
+/* A slot's places are neighbours. */
 static bool slot_has(const struct match *match, size_t place, size_t rail)
 {
-    for (size_t p = 0; p < match->nplaces; p++)
-        if (match->slot[p] == match->slot[place] && match->taken[p] == rail)
+    size_t slot = match->slot[place], p = place;
+    while (p > 0 && match->slot[p - 1] == slot)
+        p--;
+    for (; p < match->nplaces && match->slot[p] == slot; p++)
+        if (match->taken[p] == rail)
             return true;
     return false;
 }
@@ -366,7 +370,10 @@ static bool find_rail(struct match *match, size_t place, unsigned limit)
 static void match_all(struct match *match)
 {
     for (size_t place = 0; place < match->nplaces; place++) {
-        for (unsigned limit = 1; limit <= match->nplaces; limit++) {
+        unsigned least = UINT_MAX; /* below it no rail has room */
+        for (size_t r = 0; r < match->work->nrails; r++)
+            least = match->load[r] < least ? match->load[r] : least;
+        for (unsigned limit = least + 1; limit <= match->nplaces; limit++) {
             memset(match->seen, 0, match->work->nrails);
             if (find_rail(match, place, limit))
                 break;
