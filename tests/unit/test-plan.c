@@ -721,6 +721,38 @@ static void check_plan(const struct box *box, const struct xc_request *request,
     xc_set_free(&with_cpus);
 }
 
+/* From the nearest of a task's GPUs; 0 when their places are unknown: then all nodes are alike. */
+static unsigned gpu_distance(const struct box *box, const struct xc_plan_task *task, int numa)
+{
+    unsigned best = 0;
+    for (size_t k = 0; k < task->ngpus; k++) {
+        int from = box->gpus[task->gpus[k]].numa;
+        unsigned distance = from == XC_NONE ? 0 : xc_node_distance(&box->node, from, numa);
+        if (distance && (!best || distance < best))
+            best = distance;
+    }
+    return best;
+}
+
+/* No two tasks could swap cores and both together be nearer to their GPUs. Priority cores are shared
+ * out apart, so only their like is swapped. */
+static void check_nearness(const struct box *box, const struct xc_plan *plan)
+{
+    for (unsigned a = 0; a < plan->ntasks; a++)
+        for (unsigned b = 0; b < a; b++)
+            for (size_t i = 0; i < box->node.ncpus; i++)
+                for (size_t j = 0; j < box->node.ncpus && xc_set_has(&plan->tasks[a].cpus, i);
+                     j++) {
+                    const struct xc_plan_task *ta = &plan->tasks[a], *tb = &plan->tasks[b];
+                    if (!xc_set_has(&tb->cpus, j) ||
+                        xc_set_has(&ta->priority, i) != xc_set_has(&tb->priority, j))
+                        continue;
+                    int g = box->cpus[i].numa, h = box->cpus[j].numa;
+                    assert_true(gpu_distance(box, ta, g) + gpu_distance(box, tb, h) <=
+                                gpu_distance(box, ta, h) + gpu_distance(box, tb, g));
+                }
+}
+
 static struct box *random_box(void)
 {
     int packages = pick(1, 2), numas = pick(1, 4);
@@ -766,6 +798,8 @@ static void invariants_hold_for_random_machines_and_requests(void **state)
         request.cpus = pick(0, 1) ? &cpus : NULL;
         struct xc_plan *plan = planned(&request);
         check_plan(box, &request, plan);
+        if (round % 10 == 0 && count > 0)
+            check_nearness(box, plan);
         xc_plan_free(plan);
         xc_set_free(&cpus);
         free(box);
