@@ -182,8 +182,11 @@ static int open_below(const struct xc_step *step, const char *path)
     xc_autofree char *name = xc_text_take(&text);
     if (!name)
         return -1;
-    xc_make_dirs(name, 0755, NULL);
-    return open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int fd = open(name, flags);
+    if (fd < 0 && xc_make_dirs(name, 0755, NULL) == 0) /* the first step of this boot */
+        fd = open(name, flags);
+    return fd;
 }
 
 static void open_directories(struct xc_step *step)

@@ -15,6 +15,7 @@
 #define MAGIC     "xcstep\n"
 #define WORD_BITS 64
 #define SIZE_MAX_FILE (64u << 20)
+#define PRUNE_AT_ONCE 16
 
 static size_t page_up(size_t size)
 {
@@ -246,7 +247,17 @@ static bool runs(int dir_fd, const char *name)
     return head.ended_at == 0 && head.stepd_pid > 0 && access(stepd, F_OK) == 0;
 }
 
-/* Keeps the newest XC_RECORDS_KEPT and those of running steps. */
+/* Names alone are cheap; each record's time is only asked for when enough of them are too many. */
+static bool too_many(DIR *dir)
+{
+    size_t count = 0;
+    for (struct dirent *entry; (entry = readdir(dir));)
+        count += entry->d_name[0] != '.';
+    rewinddir(dir);
+    return count > XC_RECORDS_KEPT + PRUNE_AT_ONCE;
+}
+
+/* Keeps the newest XC_RECORDS_KEPT and those of running steps; some more stay for a while. */
 void records_prune(int dir_fd)
 {
     int copy = dir_fd < 0 ? -1 : openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -258,7 +269,8 @@ void records_prune(int dir_fd)
     }
     struct aged *all = NULL;
     size_t count = 0, size = 0;
-    for (struct dirent *entry; (entry = readdir(dir));) {
+    bool many = too_many(dir);
+    for (struct dirent *entry; many && (entry = readdir(dir));) {
         struct stat st;
         if (entry->d_name[0] == '.' ||
             fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)

@@ -90,7 +90,8 @@ typedef const struct xc_step_api *xc_step_api_fn(unsigned abi);
 
 /* A step's shared memory is also its record: the file PREFIX/run/xcloud/steps/JOB.STEP, mapped by
  * slurmstepd and inherited by the tasks, so that what each task read back from the kernel can be
- * seen while it runs and for a while after. One file a step, the newest XC_RECORDS_KEPT stay. */
+ * seen while it runs and for a while after. One file a step; the newest XC_RECORDS_KEPT stay, and a
+ * few more until they are taken away together. */
 #define XC_RECORD_DIR   "/run/xcloud/steps"
 #define XC_RECORDS_KEPT 64
 

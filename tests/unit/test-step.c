@@ -914,7 +914,7 @@ static void the_newest_records_stay_and_those_of_running_steps(void **state)
     struct table_head head;
     xc_autoclose int fd = openat(dir, RECORD, O_RDONLY | O_CLOEXEC);
     assert_int_equal(read(fd, &head, sizeof head), sizeof head);
-    for (int i = 0; i < XC_RECORDS_KEPT + 10; i++) { /* older than ours, number 0 the oldest */
+    for (int i = 0; i < XC_RECORDS_KEPT + 20; i++) { /* older than ours, number 0 the oldest */
         char name[32];
         snprintf(name, sizeof name, "1.%d", i);
         head.ended_at = i < 2 ? 0 : 1;
@@ -928,8 +928,8 @@ static void the_newest_records_stay_and_those_of_running_steps(void **state)
     assert_int_equal(faccessat(dir, RECORD, F_OK, 0), 0);
     assert_int_equal(faccessat(dir, "1.0", F_OK, 0), 0);  /* it runs */
     assert_int_equal(faccessat(dir, "1.1", F_OK, 0), -1); /* its slurmstepd is gone */
-    assert_int_equal(faccessat(dir, "1.10", F_OK, 0), -1);
-    assert_int_equal(faccessat(dir, "1.11", F_OK, 0), 0); /* the 63 newest beside ours */
+    assert_int_equal(faccessat(dir, "1.20", F_OK, 0), -1);
+    assert_int_equal(faccessat(dir, "1.21", F_OK, 0), 0); /* the 63 newest beside ours */
     records_prune(-1);
 }
 
