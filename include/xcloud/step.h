@@ -96,8 +96,8 @@ typedef const struct xc_step_api *xc_step_api_fn(unsigned abi);
 #define XC_RECORDS_KEPT 64
 
 enum {
-    XC_REC_PLACED = 1 << 0,   /* CPUs were set by us */
-    XC_REC_MEMORY = 1 << 1,   /* a memory policy was set by us */
+    XC_REC_PLACED = 1 << 0,   /* a task's CPUs were set by us */
+    XC_REC_MEMORY = 1 << 1,   /* a task's memory policy was set by us */
     XC_REC_NARROWED = 1 << 2, /* housekeeping was taken out of the step's cpuset */
     XC_REC_OBSERVE = 1 << 3,  /* mode observe: nothing was set */
     XC_REC_NO_CPUSET = 1 << 4 /* the step has no cpuset of its own: affinity alone */

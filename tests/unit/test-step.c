@@ -397,6 +397,7 @@ static void each_task_is_bound_beside_its_gpu_and_recorded(void **state)
     assert_true(record->ended_at >= record->started_at && record->started_at > 0);
     assert_string_equal(record->node_name, "n1");
     assert_int_equal(strlen(record->policy_hash), 16);
+    assert_int_equal(record->flags, XC_REC_PLACED);
     assert_int_equal(record->ntasks, TASKS);
     assert_int_equal(xc_set_count(&record->allowed), 2);
     for (int i = 0; i < TASKS; i++) {
@@ -419,6 +420,32 @@ static void tasks_that_see_different_gpus_follow_their_own(void **state)
     assert_string_equal(launch.cpus[1], "1");
     assert_int_equal(launch.record.tasks[0].gpus[0], 1);
     assert_int_equal(launch.record.tasks[1].gpus[0], 0);
+}
+
+static void memory_follows_the_gpu_and_is_read_back(void **state)
+{
+    (void)state;
+    need_two_cpus();
+    xc_autoset struct xc_set zero = XC_SET_EMPTY, now = XC_SET_EMPTY;
+    enum xc_memory mode;
+    xc_set_add(&zero, 0);
+    int rc = task_set_memory(XC_MEMORY_PREFERRED, &zero);
+    task_set_memory(XC_MEMORY_NONE, NULL);
+    if (rc < 0 || task_get_memory(&mode, &now) < 0)
+        skip(); /* a kernel without NUMA, a container that may not */
+    with_launch(launch, .policy = NO_HK "  bind: {memory: preferred}\n");
+    play(&launch);
+    is_bound(&launch);
+    const struct xc_record_task *task =
+        &launch.record.tasks[1]; /* on node 0, which every host has */
+    assert_int_equal(task->mem_mode, XC_MEMORY_PREFERRED);
+    assert_true(xc_set_equal(&task->mems, &zero));
+    assert_string_equal(launch.said[1], "");
+    task = &launch.record.tasks[0]; /* on node 1: as asked, or left alone and said */
+    if (task->mem_mode == XC_MEMORY_PREFERRED)
+        assert_true(xc_set_has(&task->mems, 1));
+    else
+        says(&launch, 0, "memory policy preferred of NUMA node 1 cannot be set");
 }
 
 static void a_task_that_does_not_come_is_not_waited_for_long(void **state)
@@ -668,6 +695,7 @@ static void off_and_words_that_are_not_permitted(void **state)
     play(&off);
     is_unbound(&off);
     is_silent(&off);
+    assert_int_equal(off.record.flags, 0);
     with_launch(denied, .policy = NO_HK "  bind: {memory: none, users_may: [memory]}\n",
                 .option = "off");
     play(&denied);
@@ -794,6 +822,25 @@ static void environment_rules_do_what_they_say(void **state)
     says(&launch, 0, "A_FORCED=site (policy line 9, was job)");
     says(&launch, 0, "A_GONE=job taken away");
     says(&launch, 0, "A_WARNED=job where policy line 11 wants site");
+}
+
+static void a_variable_that_cannot_be_set_is_told_and_is_not_ours(void **state)
+{
+    (void)state;
+    need_two_cpus();
+    struct xc_text policy = XC_TEXT_INIT; /* longer than this host takes */
+    xc_text_add(&policy, NO_HK "  bind: {memory: none}\n  env: {LONG: \"");
+    for (int i = 0; i < 700; i++)
+        xc_text_add(&policy, "x");
+    xc_text_add(&policy, "\"}\n");
+    xc_autofree char *text = xc_text_take(&policy);
+    with_launch(launch, .policy = text, .option = "explain");
+    play(&launch);
+    is_bound(&launch);
+    says(&launch, 0, "LONG: cannot be set");
+    assert_null(value(&launch, 0, "LONG"));
+    const char *ours = value(&launch, 0, "XCLOUD_ENV");
+    assert_true(!ours || !strstr(ours, "LONG"));
 }
 
 static void what_an_outer_step_set_is_forgotten_what_the_user_changed_is_his(void **state)
@@ -1191,6 +1238,7 @@ int main(void)
         launch_test(the_library_speaks_one_abi),
         launch_test(each_task_is_bound_beside_its_gpu_and_recorded),
         launch_test(tasks_that_see_different_gpus_follow_their_own),
+        launch_test(memory_follows_the_gpu_and_is_read_back),
         launch_test(a_task_that_does_not_come_is_not_waited_for_long),
         launch_test(an_id_that_is_no_task_of_the_step_is_left_alone),
         launch_test(a_kill_switch_stops_everything_in_silence),
@@ -1214,6 +1262,7 @@ int main(void)
         launch_test(the_option_replaces_a_placement_and_says_so),
         launch_test(a_program_that_binds_by_itself_is_named),
         launch_test(environment_rules_do_what_they_say),
+        launch_test(a_variable_that_cannot_be_set_is_told_and_is_not_ours),
         launch_test(what_an_outer_step_set_is_forgotten_what_the_user_changed_is_his),
         launch_test(without_a_cpuset_housekeeping_is_kept_free_by_affinity),
         launch_test(a_damaged_record_never_crashes_its_reader),
