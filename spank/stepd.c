@@ -1,6 +1,7 @@
 /* slurmstepd: loads the engine and hands it what Slurm says. */
 #include <dlfcn.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "plugin.h"
@@ -147,6 +148,13 @@ void stepd_post_fork(spank_t spank)
     plugin.api->post_fork(plugin.step, &to, local_id, pid);
 }
 
+/* srun ends the step as soon as it hears of the first exit: what was said must be there before. */
+static void refuse(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    _exit(1); /* a returned -1 of an optional plugin is ignored, and the task would run */
+}
+
 /* The engine is missing: said once a node, by its first task. */
 static void without_engine(int local_id)
 {
@@ -155,7 +163,7 @@ static void without_engine(int local_id)
                 getenv("SLURMD_NODENAME") ? getenv("SLURMD_NODENAME") : "node", plugin.trouble,
                 plugin.args.on_error_refuse ? "" : "; running unbound");
     if (plugin.args.on_error_refuse)
-        _exit(1);
+        refuse();
 }
 
 void stepd_task_init(spank_t spank)
@@ -170,7 +178,8 @@ void stepd_task_init(spank_t spank)
     struct xc_step_host to = host(spank);
     switch (plugin.api->task_init(plugin.step, &to, local_id)) {
     case XC_REFUSE:
-        _exit(1); /* a returned -1 of an optional plugin is ignored, and the task would run */
+        refuse();
+        break;
     case XC_DONE:
         _exit(0);
     case XC_GO:

@@ -93,17 +93,21 @@ static void apply_one(struct writer *writer, const struct xc_plan_env *env)
                  present && !same ? ", was " : "", present && !same ? have : "");
 }
 
-void env_apply(const struct xc_step_host *host, const struct xc_plan_task *task,
-               const char *shares, const char *exec_path, bool set, struct xc_text *report)
+void env_apply(const struct xc_step_host *host, const struct xc_plan_task *task, bool placed,
+               const char *exec_path, bool set, struct xc_text *report)
 {
     struct writer writer = {.host = host, .report = report, .set = set};
     char have[VALUE_MAX];
-    for (size_t i = 0; i < task->nenv; i++)
+    bool workers = false;
+    for (size_t i = 0; i < task->nenv; i++) {
+        bool shares = xc_streq(task->env[i].name, "XCLOUD_PLAN");
+        if (shares && !placed)
+            continue;
+        workers |= shares;
         apply_one(&writer, &task->env[i]);
-    if (shares)
-        assign(&writer, "XCLOUD_PLAN", shares);
+    }
     /* torchrun starts its workers through PYTHON_EXEC: xcloud-exec binds each and goes on */
-    if (shares && exec_path && access(exec_path, X_OK) == 0 &&
+    if (workers && exec_path && access(exec_path, X_OK) == 0 &&
         host->get(host->ctx, "PYTHON_EXEC", have, sizeof have) < 0)
         assign(&writer, "PYTHON_EXEC", exec_path);
     xc_autofree char *ours = xc_text_take(&writer.ours);

@@ -251,7 +251,7 @@ static void set_all(struct task *task, struct xc_text *environment)
     if (set && step->memory)
         bind_memory(task, mine);
     if (step->environment)
-        env_apply(task->host, mine, step->place ? task->plan->shares : NULL,
+        env_apply(task->host, mine, step->place,
                   step->rules->bind.torchrun ? XC_BINDIR "/xcloud-exec" : NULL, set, environment);
     record_task(task, mine);
 }

@@ -149,9 +149,10 @@ size_t task_gpus(const struct xc_step *step, const struct xc_step_host *host, in
 
 /* Takes away what an outer step of ours has set (XCLOUD_ENV), so that this node's is computed anew. */
 void env_forget_outer(const struct xc_step_host *host);
-/* Applies a task's variables and writes XCLOUD_ENV; lines about kept or forbidden values into report. */
-void env_apply(const struct xc_step_host *host, const struct xc_plan_task *task,
-               const char *shares, const char *exec_path, bool set, struct xc_text *report);
+/* Applies a task's variables and writes XCLOUD_ENV; lines about kept or forbidden values into report.
+ * Not placed: without XCLOUD_PLAN. exec_path: what PYTHON_EXEC becomes, NULL: it is left alone. */
+void env_apply(const struct xc_step_host *host, const struct xc_plan_task *task, bool placed,
+               const char *exec_path, bool set, struct xc_text *report);
 
 /* ---- words for people (report.c) ------------------------------------------------------------------------------------ */
 
