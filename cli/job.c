@@ -15,7 +15,8 @@ static const char usage[] =
     "                 without one: every record on this node, a line each\n"
     "  --machine DIR  the node's root, where plugstack.conf has machine=DIR\n"
     "  --json         for programs\n"
-    "What it shows was read back from the kernel when the task was bound; for a running task what the\n"
+    "What it shows was read back from the kernel when the task was bound; for a running task what "
+    "the\n"
     "kernel says now is shown too where it differs.\n";
 
 struct options {
@@ -104,8 +105,7 @@ static void add_row(struct xc_table *table, const struct xc_record *record, unsi
 static void show(const struct xc_record *record, const char *name, const struct xc_node *node,
                  struct xc_text *out)
 {
-    static const char *const titles[] = {"Rank",   "PID", "GPU", "CPU Affinity",
-                                         "Memory", "NIC", ""};
+    static const char *const titles[] = {"Rank", "PID", "GPU", "CPU Affinity", "Memory", "NIC", ""};
     char began[32];
     xc_autofree char *housekeeping = xc_set_format(&record->housekeeping);
     xc_text_addf(out, "step %s on %s: %s, uid %u, since %s, class %s, policy %s\n", name,

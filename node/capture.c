@@ -443,7 +443,8 @@ int xc_machine_capture(struct xc_root *root, int fd, struct xc_error *error)
     if (archive_write_set_format_pax_restricted(archive) != ARCHIVE_OK ||
         archive_write_add_filter_xz(archive) != ARCHIVE_OK ||
         archive_write_set_filter_option(archive, "xz", "compression-level", "3") != ARCHIVE_OK ||
-        archive_write_set_bytes_in_last_block(archive, 1) != ARCHIVE_OK || /* a pipe gets no zeros */
+        archive_write_set_bytes_in_last_block(archive, 1) !=
+            ARCHIVE_OK || /* a pipe gets no zeros */
         archive_write_open_fd(archive, fd) != ARCHIVE_OK)
         return write_failed(&capture);
     if (pack_all(&capture) < 0)

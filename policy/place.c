@@ -5,9 +5,9 @@
 
 #include "place.h"
 
-#define SLURM_CONF      "/etc/slurm/slurm.conf"
-#define CONFIGLESS      "/run/slurm/conf"
-#define SLURMD_CACHE    "/var/spool/slurmd/conf-cache"
+#define SLURM_CONF   "/etc/slurm/slurm.conf"
+#define CONFIGLESS   "/run/slurm/conf"
+#define SLURMD_CACHE "/var/spool/slurmd/conf-cache"
 
 /* "" for the live machine. */
 static const char *prefix_of(const struct xc_places *places)

@@ -35,9 +35,9 @@ struct pol_key {
     int (*read)(struct pol_reading *r, const struct xc_yaml *node);
     const struct pol_choice *choices; /* of a word; ends with a NULL name */
     const char *yes, *no;             /* the choice that true and false stand for, or NULL */
-    bool stored;                      /* the reader puts the value into struct xc_rules, at offset */
+    bool stored; /* the reader puts the value into struct xc_rules, at offset */
     size_t offset;
-    const char *builtin;              /* the value when nobody says one, NULL: none */
+    const char *builtin; /* the value when nobody says one, NULL: none */
     bool required, nullable;
 };
 
@@ -116,17 +116,17 @@ const char *pol_text(struct pol_reading *r, const struct xc_yaml *node, const ch
 
 /* ---- what texts mean (words.c's neighbours: texts.c) ----------------------------------------- */
 
-bool pol_seconds(const char *text, unsigned *seconds);    /* "15m", "24h", "7d", "90s" */
-bool pol_compare_ok(const char *expression);              /* ">= 8, < 64" */
+bool pol_seconds(const char *text, unsigned *seconds); /* "15m", "24h", "7d", "90s" */
+bool pol_compare_ok(const char *expression);           /* ">= 8, < 64" */
 bool pol_compare_holds(const char *expression, unsigned long number);
-bool pol_version_ok(const char *expression);              /* ">= 2.27, != 2.28.3" */
-bool pol_rate(const char *text, unsigned *mbps);          /* "400Gb/s" */
-bool pol_limit_ok(const char *text);                      /* "8", "1%", "8 or 1%" */
-const char *pol_hostlist_problem(const char *list);       /* NULL: it can be read */
-const char *pol_cpulist_problem(const char *list);        /* NULL: it can be read */
-const char *pol_env_name_problem(const char *name);       /* NULL: it may be set */
-bool pol_check_id_ok(const char *id);                     /* family.name */
-bool pol_name_ok(const char *name);                       /* class and profile names */
+bool pol_version_ok(const char *expression);        /* ">= 2.27, != 2.28.3" */
+bool pol_rate(const char *text, unsigned *mbps);    /* "400Gb/s" */
+bool pol_limit_ok(const char *text);                /* "8", "1%", "8 or 1%" */
+const char *pol_hostlist_problem(const char *list); /* NULL: it can be read */
+const char *pol_cpulist_problem(const char *list);  /* NULL: it can be read */
+const char *pol_env_name_problem(const char *name); /* NULL: it may be set */
+bool pol_check_id_ok(const char *id);               /* family.name */
+bool pol_name_ok(const char *name);                 /* class and profile names */
 bool pol_known_export(const char *name);
 extern const char *const pol_exports[];
 bool pol_gpu_model(const char *text, uint16_t *vendor, uint16_t *device);

@@ -335,8 +335,7 @@ static int answer(const struct conf *conf, struct xc_slurm_node *out)
         number_of(conf, SOCKETS_PER_BOARD, &per_board) < 0 ||
         number_of(conf, CORES_PER_SOCKET, &out->cores_per_socket) < 0 ||
         number_of(conf, THREADS_PER_CORE, &out->threads_per_core) < 0 ||
-        number_of(conf, CPUS, &out->cpus) < 0 ||
-        features_of(conf, &out->features) < 0)
+        number_of(conf, CPUS, &out->cpus) < 0 || features_of(conf, &out->features) < 0)
         return -1;
     if (per_board)
         out->sockets = per_board * (boards ? boards : 1);

@@ -87,7 +87,7 @@ static const char *program(spank_t spank)
     char **argv = NULL;
     int argc = 0;
     return spank_get_item(spank, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS && argc > 0 ? argv[0]
-                                                                                          : NULL;
+                                                                                         : NULL;
 }
 
 /* "%n" in machine= and policy= is the node's name: several slurmds of one host have one plugstack. */

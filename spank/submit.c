@@ -7,8 +7,8 @@
  * a policy lets an outer one pass. */
 static void export_hash(void)
 {
-    struct xc_places places = {.prefix = "", .policy = plugin.args.policy,
-                               .slurm_conf = getenv("SLURM_CONF")};
+    struct xc_places places = {
+        .prefix = "", .policy = plugin.args.policy, .slurm_conf = getenv("SLURM_CONF")};
     char hash[17];
     if (xc_policy_live_hash(&places, hash, NULL) == 0)
         setenv("XCLOUD_POLICY_HASH", hash, 1);

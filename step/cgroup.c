@@ -81,8 +81,7 @@ static bool is_step_name(const struct xc_step *step, const char *name, size_t le
     else
         snprintf(want, sizeof want, "step_%u", step->step_id);
     size_t have = strlen(want);
-    return length >= have && memcmp(name, want, have) == 0 &&
-           (length == have || name[have] == '+');
+    return length >= have && memcmp(name, want, have) == 0 && (length == have || name[have] == '+');
 }
 
 /* Cuts path behind this step's own component; false when it has none. */
@@ -172,8 +171,7 @@ int cpuset_effective(const struct step_cpuset *cpuset, struct xc_set *cpus, stru
 
 void cpuset_job_cpus(const struct step_cpuset *cpuset, struct xc_set *cpus)
 {
-    const char *file =
-        cpuset->v1 ? "../cpuset.effective_cpus" : "../../cpuset.cpus.effective";
+    const char *file = cpuset->v1 ? "../cpuset.effective_cpus" : "../../cpuset.cpus.effective";
     if (read_set_at(cpuset->fd, file, cpus, NULL) < 0)
         xc_set_clear(cpus);
 }

@@ -148,8 +148,7 @@ static void finish(struct xc_step *step, pid_t pid)
     xc_set_andnot(&job, &allowed);
     step->table.head->job_cores = xc_node_count_cores(step->node, &job);
     table_put_set(&step->table, TABLE_ALLOWED, &allowed);
-    if (rc == 0 &&
-        xc_plan_housekeeping(step->node, step->rules, &housekeeping, NULL, &error) < 0)
+    if (rc == 0 && xc_plan_housekeeping(step->node, step->rules, &housekeeping, NULL, &error) < 0)
         say_error(step, &error);
     exclude(step, &cpuset, &allowed, &housekeeping, &mems);
     table_put_set(&step->table, TABLE_TRAINING, &allowed);

@@ -64,8 +64,8 @@ static bool same_lists(const struct task *task)
     const struct xc_gpu_list *first = &task->lists[0];
     for (unsigned i = 1; i < task->step->ntasks; i++)
         if (task->lists[i].count != first->count ||
-            (first->count && memcmp(task->lists[i].gpus, first->gpus,
-                                    first->count * sizeof *first->gpus) != 0))
+            (first->count &&
+             memcmp(task->lists[i].gpus, first->gpus, first->count * sizeof *first->gpus) != 0))
             return false;
     return true;
 }
@@ -141,7 +141,8 @@ static void bind_memory(struct task *task, const struct xc_plan_task *mine)
     int rc = task_set_memory(mine->mem_mode, &mine->mems);
     xc_autofree char *want = xc_set_format(&mine->mems);
     if (rc < 0)
-        problem(task, "memory policy %s of NUMA node %s cannot be set: %s; memory is left as it was",
+        problem(task,
+                "memory policy %s of NUMA node %s cannot be set: %s; memory is left as it was",
                 xc_memory_name(mine->mem_mode), want ? want : "?", strerror(-rc));
     else
         task->slot->flags |= XC_REC_MEMORY;
@@ -175,8 +176,7 @@ static void add_notes(const struct task *task, struct xc_text *out)
         const struct xc_note *note = &task->plan->notes[i];
         /* hints once a job and never in a batch script, which has the whole job by nature */
         bool hint = step->node_index == 0 && step->kind == XC_STEP_TASKS && step->place;
-        if ((note->kind == XC_NOTE_HINT && !hint) ||
-            (note->kind == XC_NOTE_INFO && !speaks(task)))
+        if ((note->kind == XC_NOTE_HINT && !hint) || (note->kind == XC_NOTE_INFO && !speaks(task)))
             continue;
         xc_text_addf(out, "xcloud-bind: %s: %s\n", step->node_name, note->text);
     }
@@ -188,7 +188,8 @@ static void add_why(const struct task *task, struct xc_text *out)
     for (unsigned i = 0; i < task->plan->ntasks; i++)
         for (char **why = task->plan->tasks[i].why; why && *why; why++)
             xc_text_addf(out, "rank %u: %s\n", i, *why);
-    xc_text_addf(out, "hooks took %u us in slurmstepd (%u before, %u after the fork), rank 0 %u us\n",
+    xc_text_addf(out,
+                 "hooks took %u us in slurmstepd (%u before, %u after the fork), rank 0 %u us\n",
                  head->open_us + head->post_fork_us, head->open_us, head->post_fork_us,
                  table_slot(&task->step->table, 0)->init_us);
 }
@@ -285,8 +286,7 @@ static enum xc_verdict verdict(struct task *task)
         return XC_GO;
     if (task->id == 0 || !common) {
         xc_autotext struct xc_text out = XC_TEXT_INIT;
-        xc_text_addf(&out,
-                     "xcloud-bind: %s: refused: the binding is not what was asked for (%s)\n",
+        xc_text_addf(&out, "xcloud-bind: %s: refused: the binding is not what was asked for (%s)\n",
                      step->node_name,
                      step->words.strict ? "--xcloud-bind=strict" : "the policy's on_error: refuse");
         report_write(&out);

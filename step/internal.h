@@ -80,10 +80,10 @@ struct xc_step {
     bool observe;           /* nothing is set, all is reported */
     bool exclude;           /* housekeeping leaves the step's cpuset */
     bool place, memory, environment;
-    bool refuse;            /* when something goes wrong the task is ended */
-    bool failed;            /* something went wrong in open */
-    bool speak_table;       /* this node prints the table */
-    struct xc_text told;    /* lines for task 0, made in open */
+    bool refuse;         /* when something goes wrong the task is ended */
+    bool failed;         /* something went wrong in open */
+    bool speak_table;    /* this node prints the table */
+    struct xc_text told; /* lines for task 0, made in open */
     unsigned open_us;
     /* the node's directories, opened before anything of the user runs; -1 when missing */
     int proc_fd, cpuset_v1_fd, cgroup_v2_fd, records_fd;
@@ -114,9 +114,9 @@ enum xc_verdict step_task_init(struct xc_step *step, const struct xc_step_host *
 
 /* The cpuset of this step: the directory below which all its tasks are. */
 struct step_cpuset {
-    int fd;      /* of the directory, -1: the step has none of its own */
+    int fd; /* of the directory, -1: the step has none of its own */
     bool v1;
-    char *path;  /* for messages */
+    char *path; /* for messages */
 };
 /* From /proc/PID/cgroup (pid 0: our own). -1: cannot be told, with the reason; fd -1 and 0: there is
  * none. */

@@ -89,8 +89,8 @@ int task_get_memory(enum xc_memory *mode, struct xc_set *mems)
     take_mask(mems, mask, rc == 0 ? NODE_WORDS : 0);
     policy &= ~(MPOL_F_STATIC_NODES | MPOL_F_RELATIVE_NODES | MPOL_F_NUMA_BALANCING);
     *mode = policy == MPOL_PREFERRED || policy == MPOL_PREFERRED_MANY ? XC_MEMORY_PREFERRED
-            : policy == MPOL_BIND                                      ? XC_MEMORY_BIND
-            : policy == MPOL_INTERLEAVE                                ? XC_MEMORY_INTERLEAVE
-                                                                       : XC_MEMORY_NONE;
+            : policy == MPOL_BIND                                     ? XC_MEMORY_BIND
+            : policy == MPOL_INTERLEAVE                               ? XC_MEMORY_INTERLEAVE
+                                                                      : XC_MEMORY_NONE;
     return rc;
 }

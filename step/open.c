@@ -141,8 +141,8 @@ static void decide(struct xc_step *step, const struct xc_step_host *host, bool o
 {
     const struct xc_rules *rules = step->rules;
     step->observe = !step->exclude || rules->mode == XC_MODE_OBSERVE;
-    bool wanted = rules->bind.when == XC_DEFAULT_AUTO ||
-                  (rules->bind.when == XC_DEFAULT_ASK && option_on);
+    bool wanted =
+        rules->bind.when == XC_DEFAULT_AUTO || (rules->bind.when == XC_DEFAULT_ASK && option_on);
     if (option_on && rules->bind.when == XC_DEFAULT_NEVER)
         tell(step, "the site's policy never binds this job: --xcloud-bind has no effect");
     if (step->words.off)

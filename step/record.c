@@ -15,8 +15,8 @@ static int bad(struct xc_error *error, const char *name)
 /* Whether the sizes in the head describe exactly the file. */
 static bool sound(const struct table_head *head, size_t size)
 {
-    if (memcmp(head->magic, "xcstep\n", sizeof head->magic) != 0 ||
-        head->version != XC_STEP_ABI || head->size != size)
+    if (memcmp(head->magic, "xcstep\n", sizeof head->magic) != 0 || head->version != XC_STEP_ABI ||
+        head->size != size)
         return false;
     if (head->cpu_words > XC_SET_LIMIT / 64 || head->mem_words > XC_SET_LIMIT / 64 ||
         head->max_gpus > 65536 || head->max_nics > 65536)
@@ -49,8 +49,8 @@ static int read_task(const struct table *table, unsigned index, struct xc_record
     const struct table_slot *slot = table_slot(table, index);
     task->pid = slot->pid;
     task->done = atomic_load(&slot->seen) >= 2;
-    task->mem_mode = slot->mem_mode <= XC_MEMORY_NONE ? (enum xc_memory)slot->mem_mode
-                                                       : XC_MEMORY_UNSET;
+    task->mem_mode =
+        slot->mem_mode <= XC_MEMORY_NONE ? (enum xc_memory)slot->mem_mode : XC_MEMORY_UNSET;
     task->init_us = slot->init_us;
     slot_get(table, index, &task->cpus, &task->mems);
     return copy_list(&task->gpus, &task->ngpus, slot_gpus(table, index), slot->ngpus,

@@ -11,7 +11,7 @@
 
 #include "internal.h"
 
-#define MAKER         XC_BINDIR "/xcloud"
+#define MAKER          XC_BINDIR "/xcloud"
 #define MAKER_LIMIT_US 5000000
 
 static char *below(const struct xc_step *step, const char *path)

@@ -12,8 +12,8 @@
 
 #include "internal.h"
 
-#define MAGIC     "xcstep\n"
-#define WORD_BITS 64
+#define MAGIC         "xcstep\n"
+#define WORD_BITS     64
 #define SIZE_MAX_FILE (64u << 20)
 #define PRUNE_AT_ONCE 16
 
@@ -272,8 +272,7 @@ void records_prune(int dir_fd)
     bool many = too_many(dir);
     for (struct dirent *entry; many && (entry = readdir(dir));) {
         struct stat st;
-        if (entry->d_name[0] == '.' ||
-            fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        if (entry->d_name[0] == '.' || fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         if (count == size) {
             size = size ? 2 * size : 2 * XC_RECORDS_KEPT;
