@@ -66,29 +66,6 @@ static int open_below(const struct directory *dir, const char *path, int flags)
     return (int)syscall(SYS_openat2, dir->fd, path, &how, sizeof how);
 }
 
-/* Reads an open file to its end; sysfs and procfs do not know their sizes. */
-static int read_all(int fd, size_t limit, char **out, size_t *length)
-{
-    struct xc_text text = XC_TEXT_INIT;
-    char chunk[16384];
-    for (;;) {
-        ssize_t got = read(fd, chunk, sizeof chunk);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0 || text.length + (size_t)got > limit) {
-            int number = got < 0 ? errno : EFBIG;
-            xc_text_free(&text);
-            return -number;
-        }
-        if (got == 0)
-            break;
-        xc_text_add_n(&text, chunk, (size_t)got);
-    }
-    *length = text.length;
-    *out = xc_text_take(&text);
-    return *out ? 0 : -ENOMEM;
-}
-
 static int directory_read(void *self, const char *path, size_t limit, char **out, size_t *length)
 {
     /* O_NONBLOCK: a captured machine may hold a FIFO */
@@ -98,7 +75,13 @@ static int directory_read(void *self, const char *path, size_t limit, char **out
         return -errno;
     if (!S_ISREG(st.st_mode))
         return S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
-    return read_all(fd, limit, out, length);
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    int rc = xc_text_read(&text, fd, limit); /* sysfs and procfs do not know their sizes */
+    if (rc < 0)
+        return rc;
+    *length = text.length;
+    *out = xc_text_take(&text);
+    return *out ? 0 : -ENOMEM;
 }
 
 static int by_name(const void *a, const void *b)

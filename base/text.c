@@ -1,5 +1,7 @@
 /* How is a text put together? A growing string whose failure is checked once, at the end. */
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <xcloud/base.h>
 
@@ -67,6 +69,23 @@ void xc_text_addf(struct xc_text *text, const char *format, ...)
     va_start(args, format);
     xc_text_addv(text, format, args);
     va_end(args);
+}
+
+int xc_text_read(struct xc_text *text, int fd, size_t limit)
+{
+    char chunk[16384];
+    for (;;) {
+        ssize_t got = read(fd, chunk, sizeof chunk);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -errno;
+        if (got == 0)
+            return text->failed ? -ENOMEM : 0;
+        if (text->length + (size_t)got > limit)
+            return -EFBIG;
+        xc_text_add_n(text, chunk, (size_t)got);
+    }
 }
 
 char *xc_text_take(struct xc_text *text)

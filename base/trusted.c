@@ -152,25 +152,16 @@ int xc_open_trusted(const char *path, struct xc_error *error)
 
 char *xc_read_fd(int fd, const char *name, size_t limit, size_t *length, struct xc_error *error)
 {
-    struct xc_text text = XC_TEXT_INIT;
-    char chunk[16384];
-    for (;;) {
-        ssize_t got = read(fd, chunk, sizeof chunk);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            xc_error_errno(error, name, "cannot read it");
-            xc_text_free(&text);
-            return NULL;
-        }
-        if (got == 0)
-            break;
-        if (text.length + (size_t)got > limit) {
-            xc_error_set(error, XC_EINPUT, name, "it is larger than %zu bytes", limit);
-            xc_text_free(&text);
-            return NULL;
-        }
-        xc_text_add_n(&text, chunk, (size_t)got);
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    int rc = xc_text_read(&text, fd, limit);
+    if (rc == -EFBIG) {
+        xc_error_set(error, XC_EINPUT, name, "it is larger than %zu bytes", limit);
+        return NULL;
+    }
+    if (rc < 0) {
+        errno = -rc;
+        xc_error_errno(error, name, "cannot read it");
+        return NULL;
     }
     if (length)
         *length = text.length;
