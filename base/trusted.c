@@ -103,16 +103,17 @@ static bool next_component(struct walk *walk, char name[NAME_MAX + 1])
 static int step(struct walk *walk, const char *name, int *file, struct xc_error *error)
 {
     struct stat st;
-    if (fstatat(walk->dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return xc_error_errno(error, walk->path, "cannot open it");
-    if (S_ISLNK(st.st_mode))
-        return follow_link(walk, name, &st, error);
     bool last = walk->rest[0] == '\0';
     int flags = last ? O_RDONLY | O_NONBLOCK | O_NOCTTY : O_PATH | O_DIRECTORY;
     int fd = openat(walk->dir, name, flags | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
+        int number = errno; /* a link is one reason */
+        if (fstatat(walk->dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
+            return follow_link(walk, name, &st, error);
+        errno = number;
         return xc_error_errno(error, walk->path, "cannot open it");
-    if (fstat(fd, &st) < 0) { /* what was opened, not what was looked at */
+    }
+    if (fstat(fd, &st) < 0) {
         close(fd);
         return xc_error_errno(error, walk->path, "cannot look at it");
     }

@@ -218,8 +218,8 @@ static void task_row(const struct xc_plan_task *task, size_t rank, const struct 
 
 static void write_rows(const struct xc_plan *plan, const struct xc_node *node, struct xc_text *out)
 {
-    static const char *const heads[NCOLUMNS] = {"RANK", "GPU",      "NUMA", "CORES",
-                                                "CPUS", "PRIORITY", "NIC",  "MEMORY"};
+    static const char *const heads[NCOLUMNS] = {"Rank",         "GPU",      "NUMA", "Cores",
+                                                "CPU Affinity", "Priority", "NIC",  "Memory"};
     struct layout layout = lay_out(plan);
     xc_autotable struct xc_table table;
     xc_table_begin(&table, layout.count);
