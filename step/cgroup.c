@@ -8,11 +8,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "internal.h"
+
+#define EVICTIONS_MAX 10000 /* directories of a user's in a step that has not begun */
 
 /* ---- small files --------------------------------------------------------------------------------- */
 
@@ -207,8 +210,85 @@ static int narrow_below(int dir_fd, const struct xc_set *keep, unsigned depth,
     return rc;
 }
 
-int cpuset_narrow(const struct step_cpuset *cpuset, const struct xc_set *away,
-                  struct xc_error *error)
+/* ---- a directory that others are at ------------------------------------------------------------------------ */
+
+static int open_directory(int dir_fd, const char *name)
+{
+    return openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* The name of some directory in it; false: there is none. */
+static bool any_directory(int dir_fd, char name[NAME_MAX + 1])
+{
+    int copy = open_directory(dir_fd, ".");
+    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    bool found = false;
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
+        found = entry->d_type == DT_DIR && entry->d_name[0] != '.';
+        if (found)
+            snprintf(name, NAME_MAX + 1, "%s", entry->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    else if (copy >= 0)
+        close(copy);
+    return found;
+}
+
+static void move_processes(int from, int to)
+{
+    xc_autofree char *pids = read_at(from, "cgroup.procs", NULL);
+    char *rest = pids;
+    for (char *pid; (pid = strsep(&rest, "\n"));) {
+        xc_autoclose int fd = openat(to, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || (*pid && write(fd, pid, strlen(pid)) < 0))
+            continue; /* it has ended meanwhile */
+    }
+}
+
+/* Removes one directory that has none in it; its processes go up into the step. */
+static bool evict_one(int step_fd)
+{
+    char name[NAME_MAX + 1], below[NAME_MAX + 1];
+    int at = open_directory(step_fd, "."), child;
+    if (at < 0 || !any_directory(at, name)) {
+        if (at >= 0)
+            close(at);
+        return false;
+    }
+    while ((child = open_directory(at, name)) >= 0) {
+        if (fchown(child, 0, 0) < 0 || !any_directory(child, below)) {
+            move_processes(child, step_fd);
+            close(child);
+            break;
+        }
+        close(at);
+        at = child;
+        memcpy(name, below, sizeof name);
+    }
+    bool gone = unlinkat(at, name, AT_REMOVEDIR) == 0;
+    close(at);
+    return gone;
+}
+
+/* On v1 the step's directory is its user's, and processes of his other steps can have made directories
+ * in it already, too deep or with CPUs that they write again and again: the kernel then refuses to
+ * narrow what is above. The directory becomes root's and those in it go. */
+static int narrow_contested(struct step_cpuset *cpuset, const struct xc_set *keep,
+                            struct xc_error *error)
+{
+    char name[NAME_MAX + 1];
+    if (!cpuset->v1 || !any_directory(cpuset->fd, name))
+        return -1;
+    cpuset->contested = true;
+    if (fchown(cpuset->fd, 0, 0) < 0)
+        return xc_error_errno(error, cpuset->path, "cannot take it back");
+    for (unsigned tries = 0; tries < EVICTIONS_MAX && any_directory(cpuset->fd, name); tries++)
+        evict_one(cpuset->fd);
+    return write_set_at(cpuset->fd, "cpuset.cpus", keep, error);
+}
+
+int cpuset_narrow(struct step_cpuset *cpuset, const struct xc_set *away, struct xc_error *error)
 {
     xc_autoset struct xc_set keep = XC_SET_EMPTY;
     if (cpuset_effective(cpuset, &keep, NULL, error) < 0)
@@ -218,8 +298,9 @@ int cpuset_narrow(const struct step_cpuset *cpuset, const struct xc_set *away,
         return xc_error_nomem(error);
     if (xc_set_empty(&keep))
         return xc_error_set(error, XC_EINPUT, cpuset->path, "nothing would be left of it");
-    if ((cpuset->v1 && narrow_below(cpuset->fd, &keep, 0, error) < 0) ||
-        write_set_at(cpuset->fd, "cpuset.cpus", &keep, error) < 0)
+    if (((cpuset->v1 && narrow_below(cpuset->fd, &keep, 0, error) < 0) ||
+         write_set_at(cpuset->fd, "cpuset.cpus", &keep, error) < 0) &&
+        narrow_contested(cpuset, &keep, error) < 0)
         return xc_error_wrap(error, "cannot narrow the step's cpuset %s", cpuset->path);
     xc_autoset struct xc_set now = XC_SET_EMPTY;
     if (cpuset_effective(cpuset, &now, NULL, error) < 0)
