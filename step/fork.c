@@ -86,7 +86,7 @@ static bool leaves_enough(struct xc_step *step, const struct xc_set *allowed,
 {
     struct xc_request request = {
         .node = step->node,
-        .rules = step->rules,
+        .rules = step->node_rules,
         .cpus = allowed,
         .ntasks = step->ntasks ? step->ntasks : 1,
         .terse = true,
@@ -121,7 +121,11 @@ static void exclude(struct xc_step *step, struct step_cpuset *cpuset, struct xc_
     struct masks masks = masks_take(step);
     if (cpuset_narrow(cpuset, housekeeping, &error) < 0) {
         say_error(step, &error);
+        if (cpuset->contested)
+            step->table.head->flags |= TABLE_DENIED;
     } else {
+        if (cpuset->contested)
+            say(step, "somebody had made directories in the step's cpuset: they were removed");
         step->table.head->flags |= XC_REC_NARROWED;
         cpuset_effective(cpuset, allowed, mems, NULL);
     }
@@ -148,7 +152,8 @@ static void finish(struct xc_step *step, pid_t pid)
     xc_set_andnot(&job, &allowed);
     step->table.head->job_cores = xc_node_count_cores(step->node, &job);
     table_put_set(&step->table, TABLE_ALLOWED, &allowed);
-    if (rc == 0 && xc_plan_housekeeping(step->node, step->rules, &housekeeping, NULL, &error) < 0)
+    const struct xc_rules *rules = step->exclude ? step->node_rules : step->rules;
+    if (rc == 0 && xc_plan_housekeeping(step->node, rules, &housekeeping, NULL, &error) < 0)
         say_error(step, &error);
     exclude(step, &cpuset, &allowed, &housekeeping, &mems);
     table_put_set(&step->table, TABLE_TRAINING, &allowed);

@@ -281,14 +281,16 @@ static enum xc_verdict verdict(struct task *task)
     const struct xc_step *step = task->step;
     if (step->words.dry)
         return XC_DONE;
-    bool common = node_trouble(task);
-    if (!(common || task->trouble) || !(step->refuse || step->words.strict))
+    bool denied = step->table.head->flags & TABLE_DENIED, common = node_trouble(task);
+    if (!denied && (!(common || task->trouble) || !(step->refuse || step->words.strict)))
         return XC_GO;
     if (task->id == 0 || !common) {
         xc_autotext struct xc_text out = XC_TEXT_INIT;
         xc_text_addf(&out, "xcloud-bind: %s: refused: the binding is not what was asked for (%s)\n",
                      step->node_name,
-                     step->words.strict ? "--xcloud-bind=strict" : "the policy's on_error: refuse");
+                     denied               ? "housekeeping CPUs could not be kept free"
+                     : step->words.strict ? "--xcloud-bind=strict"
+                                          : "the policy's on_error: refuse");
         report_write(&out);
     }
     return XC_REFUSE;

@@ -74,11 +74,12 @@ struct xc_step {
     unsigned ntasks, nnodes, node_index;
     /* decided in open */
     struct xc_words words;
-    struct xc_node *node;   /* NULL: no snapshot; then nothing is placed */
-    struct xc_rules *rules; /* for this node and job */
-    bool active;            /* false: kill switch or mode=off; nothing at all is done or said */
-    bool observe;           /* nothing is set, all is reported */
-    bool exclude;           /* housekeeping leaves the step's cpuset */
+    struct xc_node *node;        /* NULL: no snapshot; then nothing is placed */
+    struct xc_rules *rules;      /* for this node and job */
+    struct xc_rules *node_rules; /* for this node and any job: what no job's environment changes */
+    bool active;  /* false: kill switch or mode=off; nothing at all is done or said */
+    bool observe; /* nothing is set, all is reported */
+    bool exclude; /* housekeeping leaves the step's cpuset */
     bool place, memory, environment;
     bool refuse;         /* when something goes wrong the task is ended */
     bool failed;         /* something went wrong in open */
@@ -96,6 +97,8 @@ uint64_t now_us(void); /* CLOCK_MONOTONIC */
 
 /* Private flag of the table's head: something went wrong in post_fork. */
 #define TABLE_FAILED (1u << 31)
+/* Another one: the step's user keeps housekeeping CPUs in its cpuset; no task may begin. */
+#define TABLE_DENIED (1u << 30)
 
 /* A line that task 0 tells the user. */
 void tell(struct xc_step *step, const char *format, ...) xc_printf(2, 3);
@@ -116,7 +119,8 @@ enum xc_verdict step_task_init(struct xc_step *step, const struct xc_step_host *
 struct step_cpuset {
     int fd; /* of the directory, -1: the step has none of its own */
     bool v1;
-    char *path; /* for messages */
+    char *path;     /* for messages */
+    bool contested; /* found when narrowing: directories of its user's stood in the way */
 };
 /* From /proc/PID/cgroup (pid 0: our own). -1: cannot be told, with the reason; fd -1 and 0: there is
  * none. */
@@ -127,9 +131,9 @@ int cpuset_effective(const struct step_cpuset *cpuset, struct xc_set *cpus, stru
                      struct xc_error *error);
 /* CPUs of the job's cpuset, one level up; empty when it cannot be told. */
 void cpuset_job_cpus(const struct step_cpuset *cpuset, struct xc_set *cpus);
-/* Takes `away` out of the step's CPUs: on v1 out of the directories below it first. */
-int cpuset_narrow(const struct step_cpuset *cpuset, const struct xc_set *away,
-                  struct xc_error *error);
+/* Takes `away` out of the step's CPUs: on v1 out of the directories below it first. Those that stand in
+ * the way are removed. */
+int cpuset_narrow(struct step_cpuset *cpuset, const struct xc_set *away, struct xc_error *error);
 
 /* ---- the kernel's word for a task (kernel.c) --------------------------------------------------------------- */
 

@@ -108,13 +108,13 @@ static void load_policy(struct xc_step *step, const struct xc_places *places,
         tell(step, "%s: the last good policy is used: %s", step->node_name, source.live_error);
     memcpy(hash, xc_policy_hash(policy), 17);
     compare_hash(step, host, hash);
-    struct xc_rules *node_rules = resolve(step, policy, NULL, NULL);
+    step->node_rules = resolve(step, policy, NULL, NULL);
     rules_for_job(step, policy, host);
     if (!step->rules)
         step->rules = xc_rules_builtin();
-    else if (node_rules)
-        step->exclude = node_rules->mode == XC_MODE_BIND || node_rules->mode == XC_MODE_ENFORCE;
-    xc_rules_free(node_rules);
+    else if (step->node_rules)
+        step->exclude =
+            step->node_rules->mode == XC_MODE_BIND || step->node_rules->mode == XC_MODE_ENFORCE;
     xc_policy_free(policy);
     xc_policy_source_clear(&source);
 }
@@ -328,6 +328,7 @@ void step_close(struct xc_step *step, const struct xc_step_host *host)
     table_unmap(&step->table);
     xc_node_free(step->node);
     xc_rules_free(step->rules);
+    xc_rules_free(step->node_rules);
     xc_text_free(&step->told);
     close_fd(step->proc_fd);
     close_fd(step->cpuset_v1_fd);

@@ -257,7 +257,7 @@ EOF
     lacks "$(cat "$DIR/home/many.out")" error
     expect cgroups "$(find /sys/fs/cgroup -path '*slurm_n1*' -name 'job_*' 2>/dev/null)" ""
     files=$(find "$DIR/nodes/n1/run/xcloud" -type f | wc -l)
-    [ "$files" -le 65 ] || { echo "$files files"; false; }
+    [ "$files" -le 100 ] || { echo "$files files"; false; }
     first=$(cat "$DIR/home/rss.first") last=$(cat "$DIR/home/rss.last")
     [ "$last" -lt $((first + 2048)) ] || { echo "slurmd grew from $first to $last KiB"; false; }
 }

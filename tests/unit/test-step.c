@@ -1161,6 +1161,29 @@ static void a_v1_cpuset_is_narrowed_from_below(void **state)
     expect_file("cg/v1/slurm/job_5/cpuset.effective_cpus", "0-7"); /* the job's is never touched */
 }
 
+static void directories_of_a_user_in_a_v1_step_cannot_stop_it(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip(); /* it takes the directory back */
+    xc_cleanup(look_away) struct cgroups cg = {0};
+    look(&cg, V1("/slurm/job_5/step_0/task_0"), "v1/slurm/job_5/step_0");
+    run("cd %s/cg/v1/slurm/job_5/step_0 && ln -s cpuset.cpus cpuset.effective_cpus && "
+        "mkdir -p a/1/2/3/4/5/6/7/8/9/10 b/1/2 b/3 && chown -R %d .",
+        scratch, NOBODY);
+    xc_autoset struct xc_set away = XC_SET_EMPTY;
+    xc_set_add(&away, 0);
+    if (cpuset_narrow(&cg.found, &away, &cg.error) < 0)
+        fail_msg("%s", cg.error.message);
+    assert_true(cg.found.contested);
+    expect_file("cg/v1/slurm/job_5/step_0/cpuset.cpus", "1-3");
+    struct stat st;
+    assert_int_equal(fstat(cg.found.fd, &st), 0);
+    assert_int_equal(st.st_uid, 0);
+    assert_int_equal(faccessat(cg.found.fd, "a", F_OK, 0), -1);
+    assert_int_equal(faccessat(cg.found.fd, "b", F_OK, 0), -1);
+}
+
 static void a_cpuset_is_not_narrowed_to_nothing(void **state)
 {
     (void)state;
@@ -1273,6 +1296,7 @@ int main(void)
         launch_test(a_link_in_place_of_the_step_directory_is_not_followed),
         launch_test(a_process_that_is_gone_is_an_error),
         launch_test(a_v1_cpuset_is_narrowed_from_below),
+        launch_test(directories_of_a_user_in_a_v1_step_cannot_stop_it),
         launch_test(a_cpuset_is_not_narrowed_to_nothing),
         launch_test(a_kernel_that_takes_the_change_and_keeps_the_cpus_is_caught),
         launch_test(a_mask_is_read_back_and_a_dead_process_is_an_error),
