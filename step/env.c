@@ -10,7 +10,7 @@
 
 #include "internal.h"
 
-#define VALUE_MAX 16384
+#define VALUE_MAX 131072 /* the kernel takes no longer one (MAX_ARG_STRLEN): a value always fits */
 
 static uint64_t value_hash(const char *value)
 {

@@ -66,6 +66,28 @@ EOF
 " "$word"; done
 }
 
+@test "directories made in a step's cpuset before it begins do not stop the narrowing" {
+    # cgroup v1: the step's directory is its user's, and his batch script can be there first
+    cat >"$DIR/home/contest.sh" <<EOF
+#!/bin/bash
+$own_cgroup
+step=\${d%/step_*}/step_0
+( for _ in {1..20000}; do
+    mkdir -p "\$step/a/1/2/3/4/5/6/7/8/9/10" 2>/dev/null && echo made && break
+done ) &
+srun --overlap -n1 -c$CPUS bash -c "taskset -c 0 true || echo refused; $allowed"
+kill %1 2>/dev/null
+EOF
+    as_user sbatch -Q --wait --exclusive -N1 -n1 -c"$CPUS" -o "$DIR/home/contest.out" contest.sh || true
+    out=$(cat "$DIR/home/contest.out")
+    [ ! -d /sys/fs/cgroup/cpuset ] || contains "$out" made
+    contains "$out" refused
+    contains "$out
+" "
+$rest
+"
+}
+
 @test "--cpu-bind=none and map_cpu onto a housekeeping CPU stay inside" {
     run -0 as_user srun -n1 -c"$CPUS" --cpu-bind=none bash -c "$allowed"
     expect mask "${lines[-1]}" "$rest"
