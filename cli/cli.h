@@ -20,6 +20,13 @@ int cli_plan(int argc, char **argv);
 int cli_policy(int argc, char **argv);
 int cli_job(int argc, char **argv);
 
+#define cli_autopolicy xc_cleanup(cli_policy_free) /* struct xc_policy *p = NULL */
+#define cli_autorules  xc_cleanup(cli_rules_free)  /* struct xc_rules *r = NULL  */
+#define cli_autonode   xc_cleanup(cli_node_free)   /* struct xc_node *n = NULL   */
+void cli_policy_free(struct xc_policy **policy);
+void cli_rules_free(struct xc_rules **rules);
+void cli_node_free(struct xc_node **node);
+
 /* "xcloud: where: message" on stderr; returns 2. */
 int cli_fail(const struct xc_error *error);
 /* "xcloud COMMAND: text" and the synopsis on stderr; returns 2. */
@@ -40,6 +47,10 @@ const char *cli_node_name(const char *machine, const char *given, char *buffer, 
 int cli_rules(const char *file, const struct xc_node *node, const char *node_name,
               const struct xc_job_facts *job, const char *profile, struct xc_rules **out,
               struct xc_error *error);
+/* What changes when `is` replaces the policy at path, on stdout; machines is NULL-terminated: captured
+ * ones, whose plans are compared. */
+int cli_policy_changes(const char *path, const struct xc_policy *is, const char *const *machines,
+                       struct xc_error *error);
 /* Writes a finished text to stdout; 0, or 2 with a message. */
 int cli_print(struct xc_text *text);
 

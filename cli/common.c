@@ -21,6 +21,21 @@ int cli_print(struct xc_text *text)
     return 0;
 }
 
+void cli_policy_free(struct xc_policy **policy)
+{
+    xc_policy_free(*policy);
+}
+
+void cli_rules_free(struct xc_rules **rules)
+{
+    xc_rules_free(*rules);
+}
+
+void cli_node_free(struct xc_node **node)
+{
+    xc_node_free(*node);
+}
+
 static bool live(const char *machine)
 {
     return !machine || xc_streq(machine, "/");

@@ -11,6 +11,8 @@ struct options {
     const char *policy, *node, *machine, *profile, *prefix, *cpus;
     struct xc_job_facts job;
     bool json, list_keys, has_job;
+    const char **machines; /* all --machine, NULL-terminated */
+    size_t nmachines;
     int operands;
     char **operand;
 };
@@ -46,20 +48,22 @@ static const struct option long_options[] = {
 
 static int usage(FILE *out, int rc)
 {
-    fputs("usage: xcloud policy check FILE|-\n"
-          "           is it a policy? one line, exit 0; or its first error, exit 1\n"
-          "       xcloud policy explain [--policy FILE] [--node NAME] [--machine M] [--json]\n"
-          "                             [--partition P] [--job-nodes N] [--profile P] [--prefix "
-          "DIR]\n"
-          "           every value in force and where it comes from\n"
-          "       xcloud policy install [--prefix DIR] FILE\n"
-          "           check it, show what changes, put it in place\n"
-          "       xcloud policy arm [--prefix DIR]\n"
-          "           let the installed policy drain nodes\n"
-          "       xcloud policy slurm-conf [--cpus LIST] [--policy FILE] [--node NAME] [--machine "
-          "M]\n"
-          "           the words for slurm.conf that reserve the housekeeping CPUs\n",
-          out);
+    fputs(
+        "usage: xcloud policy check FILE|-\n"
+        "           is it a policy? one line, exit 0; or its first error, exit 1\n"
+        "       xcloud policy explain [--policy FILE] [--node NAME] [--machine M] [--json]\n"
+        "                             [--partition P] [--job-nodes N] [--profile P] [--prefix "
+        "DIR]\n"
+        "           every value in force and where it comes from\n"
+        "       xcloud policy install [--prefix DIR] [--machine M]... FILE\n"
+        "           check it, show what changes (also in the plans of captured machines), put it\n"
+        "           in place\n"
+        "       xcloud policy arm [--prefix DIR]\n"
+        "           let the installed policy drain nodes\n"
+        "       xcloud policy slurm-conf [--cpus LIST] [--policy FILE] [--node NAME] [--machine "
+        "M]\n"
+        "           the words for slurm.conf that reserve the housekeeping CPUs\n",
+        out);
     return rc;
 }
 
@@ -83,7 +87,7 @@ static int take_option(struct options *o, int option)
         o->node = optarg;
         return 0;
     case MACHINE:
-        o->machine = optarg;
+        o->machine = o->machines[o->nmachines++] = optarg;
         return 0;
     case JSON:
         o->json = true;
@@ -129,25 +133,6 @@ static char *read_named(const char *file, size_t *length, struct xc_error *error
     return xc_read_fd(fileno(stream), file, XC_POLICY_LIMIT, length, error);
 }
 
-static void policy_free_ptr(struct xc_policy **policy)
-{
-    xc_policy_free(*policy);
-}
-
-static void rules_free_ptr(struct xc_rules **rules)
-{
-    xc_rules_free(*rules);
-}
-
-static void node_free_ptr(struct xc_node **node)
-{
-    xc_node_free(*node);
-}
-
-#define autopolicy xc_cleanup(policy_free_ptr)
-#define autorules  xc_cleanup(rules_free_ptr)
-#define autonode   xc_cleanup(node_free_ptr)
-
 /* The answer is no: the error as it is, so that FILE:LINE:COLUMN starts the line for editors. */
 static int not_valid(const struct xc_error *error)
 {
@@ -173,7 +158,7 @@ static int check(struct options *o)
     xc_autofree char *text = read_named(file, &length, &error);
     if (!text)
         return cli_fail(&error);
-    autopolicy struct xc_policy *policy = NULL;
+    cli_autopolicy struct xc_policy *policy = NULL;
     const char *name = xc_streq(file, "-") ? "standard input" : file;
     if (xc_policy_parse(text, length, name, &policy, &error) < 0)
         return not_valid(&error);
@@ -214,7 +199,7 @@ static int rules_for(const struct options *o, const struct xc_policy *policy, ch
         return *rules ? 0 : xc_error_nomem(error);
     }
     xc_autoroot struct xc_root *root = NULL;
-    autonode struct xc_node *node = NULL;
+    cli_autonode struct xc_node *node = NULL;
     const char *known = cli_node_name(o->machine, o->node, name, size);
     if (known != name)
         snprintf(name, size, "%s", known);
@@ -337,8 +322,8 @@ static int explain(struct options *o)
 {
     struct xc_error error = {0};
     struct xc_policy_source source = {0};
-    autopolicy struct xc_policy *policy = NULL;
-    autorules struct xc_rules *rules = NULL;
+    cli_autopolicy struct xc_policy *policy = NULL;
+    cli_autorules struct xc_rules *rules = NULL;
     char name[256] = "";
     if (o->operands != 0)
         return cli_usage("policy", "explain takes no file; --policy FILE names one");
@@ -364,145 +349,11 @@ static int explain(struct options *o)
 
 /* ---- install --------------------------------------------------------------------------------- */
 
-static bool same_tree(const struct xc_yaml *a, const struct xc_yaml *b)
-{
-    bool yes_a, yes_b;
-    if (!a || !b)
-        return a == b;
-    /* on and true, ~ and nothing: the same to YAML, and so to a file that a program wrote anew */
-    if (xc_yaml_is_bool(a, &yes_a) && xc_yaml_is_bool(b, &yes_b))
-        return yes_a == yes_b;
-    if (xc_yaml_is_null(a) && xc_yaml_is_null(b))
-        return true;
-    if (a->kind != b->kind || a->nchildren != b->nchildren || !xc_streq(a->text, b->text))
-        return false;
-    for (size_t i = 0; i < a->nchildren; i++) {
-        const struct xc_yaml *other =
-            a->kind == XC_YAML_MAP ? xc_yaml_get(b, a->children[i].key) : &b->children[i];
-        if (!same_tree(&a->children[i], other))
-            return false;
-    }
-    return true;
-}
-
-static const struct xc_origin *find_origin(const struct xc_rules *rules, const char *key)
-{
-    for (size_t i = 0; i < rules->norigins; i++)
-        if (xc_streq(rules->origins[i].key, key))
-            return &rules->origins[i];
-    return NULL;
-}
-
-static void change(struct xc_table *table, const char *class_name, const char *key, const char *was,
-                   const char *is)
-{
-    xc_table_row(table);
-    xc_table_cell(table, 0, "%s", class_name);
-    xc_table_cell(table, 1, "%s", key);
-    xc_table_cell(table, 2, "%s", was);
-    xc_table_cell(table, 3, "%s", is);
-}
-
-/* Values of one class that differ. */
-static void compare_rules(struct xc_table *table, const char *class_name,
-                          const struct xc_rules *was, const struct xc_rules *is)
-{
-    for (size_t i = 0; i < was->norigins; i++) {
-        const struct xc_origin *old = &was->origins[i], *now = find_origin(is, old->key);
-        if (!now || !xc_streq(old->value, now->value))
-            change(table, class_name, old->key, old->value, now ? now->value : "-");
-    }
-    for (size_t i = 0; i < is->norigins; i++)
-        if (!find_origin(was, is->origins[i].key))
-            change(table, class_name, is->origins[i].key, "-", is->origins[i].value);
-}
-
-/* What no list of values shows: whom a class matches, and what waits for a job or a word. */
-static void compare_trees(struct xc_table *table, const char *class_name, const struct xc_yaml *was,
-                          const struct xc_yaml *is)
-{
-    static const char *const keys[] = {"match", "profiles", "env"};
-    for (size_t i = 0; i < XC_COUNT(keys); i++)
-        if (!same_tree(xc_yaml_get(was, keys[i]), xc_yaml_get(is, keys[i])))
-            change(table, class_name, keys[i], "", "changed");
-}
-
-static int compare_class(struct xc_table *table, const char *name, const struct xc_policy *was,
-                         const struct xc_policy *is, struct xc_error *error)
-{
-    autorules struct xc_rules *old = NULL, *now = NULL;
-    const struct xc_yaml *old_class = name ? pol_class(was, name) : NULL;
-    const struct xc_yaml *now_class = name ? pol_class(is, name) : NULL;
-    const char *shown = name ? name : "(no class)";
-    if (name && (!old_class || !now_class)) {
-        change(table, shown, "", old_class ? "a class" : "-", now_class ? "a class" : "-");
-        return 0;
-    }
-    if (pol_resolve_class(was, name, &old, error) < 0 ||
-        pol_resolve_class(is, name, &now, error) < 0)
-        return -1;
-    compare_rules(table, shown, old, now);
-    compare_trees(table, shown, old_class, now_class);
-    return 0;
-}
-
-static int compare_policies(struct xc_table *table, const struct xc_policy *was,
-                            const struct xc_policy *is, struct xc_error *error)
-{
-    for (size_t i = 0; i < xc_policy_nclasses(is); i++)
-        if (compare_class(table, xc_policy_class_name(is, i), was, is, error) < 0)
-            return -1;
-    for (size_t i = 0; i < xc_policy_nclasses(was); i++)
-        if (!pol_class(is, xc_policy_class_name(was, i)) &&
-            compare_class(table, xc_policy_class_name(was, i), was, is, error) < 0)
-            return -1;
-    if (compare_class(table, NULL, was, is, error) < 0)
-        return -1;
-    if (!same_tree(xc_yaml_get(was->tree, "jobs"), xc_yaml_get(is->tree, "jobs")))
-        change(table, "(all)", "jobs", "", "changed");
-    size_t n = xc_policy_nclasses(was);
-    bool same_order = n == xc_policy_nclasses(is);
-    for (size_t i = 0; same_order && i < n; i++)
-        same_order = xc_streq(xc_policy_class_name(was, i), xc_policy_class_name(is, i));
-    if (!same_order)
-        change(table, "(all)", "classes", "", "the list or its order changed");
-    return 0;
-}
-
 static char *installed_path(const struct options *o)
 {
     struct xc_text text = XC_TEXT_INIT;
     xc_text_addf(&text, "%s%s", o->prefix ? o->prefix : "", XC_POLICY_FILE);
     return xc_text_take(&text);
-}
-
-static int show_changes(const char *path, const struct xc_policy *is, struct xc_error *error)
-{
-    struct xc_error why = {0};
-    size_t length;
-    autopolicy struct xc_policy *was = NULL;
-    xc_autofree char *text = xc_read_trusted(path, XC_POLICY_LIMIT, &length, &why);
-    if (!text || xc_policy_parse(text, length, path, &was, &why) < 0) {
-        char shown[sizeof(struct xc_error)];
-        if (why.code == XC_ENOENT)
-            printf("%s is new: nothing is compared\n", path);
-        else
-            printf("the file in place cannot be compared: %s\n",
-                   xc_error_text(&why, shown, sizeof shown));
-        return 0;
-    }
-    xc_autotable struct xc_table table;
-    xc_table_begin(&table, 4);
-    change(&table, "CLASS", "KEY", "WAS", "IS");
-    if (compare_policies(&table, was, is, error) < 0)
-        return -1;
-    if (table.rows == 1) {
-        printf("no value changes\n");
-        return 0;
-    }
-    xc_autotext struct xc_text out = XC_TEXT_INIT;
-    xc_table_write(&table, &out);
-    return cli_print(&out) == 0 ? 0 : xc_error_set(error, XC_ESYS, NULL, "cannot write");
 }
 
 static int put_in_place(const struct options *o, const char *path, const char *text, size_t length,
@@ -532,15 +383,16 @@ static int install(struct options *o)
     xc_autofree char *path = installed_path(o);
     if (!text || !path)
         return cli_fail(&error);
-    autopolicy struct xc_policy *policy = NULL;
+    cli_autopolicy struct xc_policy *policy = NULL;
     if (xc_policy_parse(text, length, o->operand[0], &policy, &error) < 0)
         return not_valid(&error);
-    if (show_changes(path, policy, &error) < 0 || put_in_place(o, path, text, length, &error) < 0)
+    if (cli_policy_changes(path, policy, o->machines, &error) < 0 ||
+        put_in_place(o, path, text, length, &error) < 0)
         return cli_fail(&error);
 
     struct xc_places places = places_of(o);
     struct xc_policy_source source = {0};
-    autopolicy struct xc_policy *live = NULL;
+    cli_autopolicy struct xc_policy *live = NULL;
     if (xc_policy_load(&places, &live, &source, &error) < 0)
         return cli_fail(&error);
     const char *after = xc_yaml_text(policy->tree, "arm_after");
@@ -564,7 +416,7 @@ static int arm(struct options *o)
     struct xc_error error = {0};
     struct xc_places places = places_of(o);
     struct xc_policy_source source = {0};
-    autopolicy struct xc_policy *policy = NULL;
+    cli_autopolicy struct xc_policy *policy = NULL;
     if (o->operands != 0)
         return cli_usage("policy", "arm takes no file: it arms the installed policy");
     if (xc_policy_load(&places, &policy, &source, &error) < 0)
@@ -590,7 +442,7 @@ static int arm(struct options *o)
 static int policy_rules(const struct options *o, struct xc_rules **rules, struct xc_error *error)
 {
     struct xc_policy_source source = {0};
-    autopolicy struct xc_policy *policy = NULL;
+    cli_autopolicy struct xc_policy *policy = NULL;
     char name[256];
     int rc = load(o, &policy, &source, error);
     xc_policy_source_clear(&source);
@@ -602,7 +454,7 @@ static int wanted_cpus(const struct options *o, const struct xc_node *node, cons
                        struct xc_set *out, struct xc_error *error)
 {
     xc_autoset struct xc_set online = XC_SET_EMPTY;
-    autorules struct xc_rules *rules = NULL;
+    cli_autorules struct xc_rules *rules = NULL;
     xc_node_online(node, &online);
     struct xc_cpulist list = {.text = (char *)(uintptr_t)o->cpus};
     const char *where = "--cpus";
@@ -635,7 +487,7 @@ static int wanted_cpus(const struct options *o, const struct xc_node *node, cons
 static int slurm_conf(struct options *o)
 {
     struct xc_error error = {0};
-    autonode struct xc_node *node = NULL;
+    cli_autonode struct xc_node *node = NULL;
     xc_autoset struct xc_set os = XC_SET_EMPTY, ids = XC_SET_EMPTY;
     char buffer[256];
     if (o->operands != 0)
@@ -670,7 +522,10 @@ int cli_policy(int argc, char **argv)
     const char *name = argv[1];
     if (xc_streq(name, "--help") || xc_streq(name, "help"))
         return usage(stdout, 0);
-    struct options o = {0};
+    xc_autofree const char **machines = calloc((size_t)argc + 1, sizeof *machines);
+    if (!machines)
+        return 2;
+    struct options o = {.machines = machines};
     int option;
     optind = 1;
     while ((option = getopt_long(argc - 1, argv + 1, "", long_options, NULL)) != -1) {

@@ -76,6 +76,17 @@ teardown() {
     [ "$(grep -c '^hgx-h100' <<<"$output")" -eq 1 ]
 }
 
+@test "install shows on captured machines who would go elsewhere" {
+    "$top/tests/machines/make-machine" two-node-2cpu "$BATS_TEST_TMPDIR/small"
+    "$XCLOUD" policy install --prefix "$prefix" "$top/etc/policy/minimal.yaml"
+    printf 'version: 1\ndefaults: {bind: {memory: none}}\n' >"$prefix/new.yaml"
+    run "$XCLOUD" policy install --prefix "$prefix" --machine "$BATS_TEST_TMPDIR/small" "$prefix/new.yaml"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"small was planned"*"preferred 1"*"small is planned"*"none"* ]]
+    run "$XCLOUD" policy install --prefix "$prefix" --machine "$BATS_TEST_TMPDIR/small" "$prefix/new.yaml"
+    [[ "$output" == *"small: the same plan"* ]]
+}
+
 @test "install refuses a wrong file and leaves the one in place" {
     "$XCLOUD" policy install --prefix "$prefix" "$top/etc/policy/minimal.yaml"
     run "$XCLOUD" policy install --prefix "$prefix" "$top/tests/policy/bad/mode-typo.yaml"
