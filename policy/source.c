@@ -55,7 +55,12 @@ static char *kept(const struct xc_places *places, const char *name, size_t limit
     for (size_t i = 0; i < XC_COUNT(directories); i++) {
         xc_autofree char *file = pol_path(places, directories[i], name);
         struct xc_error why = {0};
-        char *text = file ? xc_read_trusted(file, limit, length, &why) : NULL;
+        char *text = NULL;
+        /* most are missing: their path need not be judged for that */
+        if (file && access(file, F_OK) < 0)
+            xc_error_errno(&why, file, "cannot open it");
+        else if (file)
+            text = xc_read_trusted(file, limit, length, &why);
         if (text && path) {
             *path = file;
             file = NULL;
