@@ -12,6 +12,8 @@ static const struct cli_command commands[] = {
     {"policy", "check FILE|- | explain | install FILE | arm | slurm-conf",
      "check, explain, install and arm the site policy", cli_policy},
     {"job", "[ID[.STEP]]", "what was bound where in a running or recent job on this node", cli_job},
+    {"check", "[--machine M] [--policy FILE] [--only ID,…] [--json|--prometheus|--list]",
+     "is this node fit: CPUs, memory, GPUs, NICs and Slurm against the policy", cli_check},
     {"snapshot", "[-o FILE] [--json]", "write what this machine is, for the steps to read",
      cli_snapshot},
     {"capture", "[-o FILE]", "pack this machine's description, sanitized, for --machine elsewhere",

@@ -143,13 +143,13 @@ static bool has_selector(const struct xc_rules *rules)
 }
 
 /* Whether every selector that is given matches. Only RDMA ports are rails. */
-static bool is_rail(const struct work *work, const struct xc_nic *nic)
+bool xc_plan_is_rail(const struct xc_node *node, const struct xc_rules *rules,
+                     const struct xc_nic *nic)
 {
-    const struct xc_rules *rules = work->rules;
     if (!nic->rdma[0])
         return false;
     if (given(rules->nics.pci)) {
-        const struct xc_pci *pci = pci_of(work->node, nic->pci);
+        const struct xc_pci *pci = pci_of(node, nic->pci);
         bool found = false;
         for (char **p = rules->nics.pci; pci && *p && !found; p++)
             found = pci_matches(*p, pci);
@@ -158,7 +158,7 @@ static bool is_rail(const struct work *work, const struct xc_nic *nic)
     }
     if (given(rules->nics.names) && !in_names(rules->nics.names, nic->rdma))
         return false;
-    if (given(rules->nics.not_) && excluded(work->node, nic, rules->nics.not_))
+    if (given(rules->nics.not_) && excluded(node, nic, rules->nics.not_))
         return false;
     if (rules->nics.link == XC_LINK_INFINIBAND && nic->link != XC_NIC_INFINIBAND)
         return false;
@@ -181,7 +181,7 @@ static int find_rails(struct work *work)
         return -1;
     for (size_t i = 0; i < node->nnics; i++) {
         const struct xc_nic *nic = &node->nics[i];
-        if (!is_rail(work, nic))
+        if (!xc_plan_is_rail(node, work->rules, nic))
             continue;
         matched++;
         if (nic->state == XC_PORT_ACTIVE)

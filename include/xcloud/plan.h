@@ -89,6 +89,10 @@ void xc_plan_free(struct xc_plan *plan);
 int xc_plan_housekeeping(const struct xc_node *node, const struct xc_rules *rules,
                          struct xc_set *out, char **note, struct xc_error *error);
 
+/* Whether a port is one of the compute NICs: RDMA, and all that `nics: compute:` selects. */
+bool xc_plan_is_rail(const struct xc_node *node, const struct xc_rules *rules,
+                     const struct xc_nic *nic);
+
 /* The plan for people and for programs. gpu and NIC names come from node. `machine` is a name. */
 void xc_plan_table(const struct xc_plan *plan, const struct xc_node *node, struct xc_text *out);
 void xc_plan_json(const struct xc_plan *plan, const struct xc_node *node, const char *machine,
