@@ -367,17 +367,26 @@ static bool find_rail(struct match *match, size_t place, unsigned limit)
     return false;
 }
 
+/* The least load of the rails that a search from this place comes to: a search that takes none. Trying
+ * one limit after the other costs the cube of the tasks, and every task makes the plan. */
+static unsigned least_load(struct match *match, size_t place)
+{
+    unsigned least = UINT_MAX;
+    memset(match->seen, 0, match->work->nrails);
+    find_rail(match, place, 0);
+    for (size_t r = 0; r < match->work->nrails; r++)
+        if (match->seen[r] && match->load[r] < least)
+            least = match->load[r];
+    return least;
+}
+
 static void match_all(struct match *match)
 {
     for (size_t place = 0; place < match->nplaces; place++) {
-        unsigned least = UINT_MAX; /* below it no rail has room */
-        for (size_t r = 0; r < match->work->nrails; r++)
-            least = match->load[r] < least ? match->load[r] : least;
-        for (unsigned limit = least + 1; limit <= match->nplaces; limit++) {
-            memset(match->seen, 0, match->work->nrails);
-            if (find_rail(match, place, limit))
-                break;
-        }
+        unsigned least = least_load(match, place);
+        memset(match->seen, 0, match->work->nrails);
+        if (least != UINT_MAX)
+            find_rail(match, place, least + 1);
     }
 }
 
