@@ -58,12 +58,21 @@ struct directory {
     char *prefix; /* canonical path of fd, to be cut off canonical paths; NULL: live */
 };
 
+#define TRIES_MAX 100000
+
+/* A rename or mount anywhere on the system while the kernel walks over ".." makes it answer EAGAIN:
+ * it cannot say then that the walk stayed inside. */
 static int open_below(const struct directory *dir, const char *path, int flags)
 {
     if (dir->fd == AT_FDCWD)
         return open(path, flags | O_CLOEXEC);
     struct open_how how = {.flags = (unsigned)flags | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};
-    return (int)syscall(SYS_openat2, dir->fd, path, &how, sizeof how);
+    long fd;
+    unsigned tries = 0;
+    do
+        fd = syscall(SYS_openat2, dir->fd, path, &how, sizeof how);
+    while (fd < 0 && errno == EAGAIN && ++tries < TRIES_MAX);
+    return (int)fd;
 }
 
 static int directory_read(void *self, const char *path, size_t limit, char **out, size_t *length)

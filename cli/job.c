@@ -113,7 +113,9 @@ static void show(const struct xc_record *record, const char *name, const struct 
                  record->class_name[0] ? record->class_name : "-",
                  record->policy_hash[0] ? record->policy_hash : "-");
     xc_text_addf(out, "%s%s; housekeeping %s%s; hooks took %u us\n",
-                 record->flags & XC_REC_OBSERVE ? "mode observe, nothing was set" : "bound",
+                 record->flags & XC_REC_OBSERVE  ? "mode observe, nothing was set"
+                 : record->flags & XC_REC_PLACED ? "bound"
+                                                 : "not placed",
                  record->flags & XC_REC_NO_CPUSET ? ", without a cpuset" : "",
                  *housekeeping ? housekeeping : "none",
                  record->flags & XC_REC_NARROWED ? " taken out of the step's cpuset" : "",

@@ -34,7 +34,8 @@ struct cores {
     size_t ngroups, total, npriority;
     int *group;         /* by core: its group, XC_NONE: not usable */
     bool *priority;     /* by core */
-    size_t *owner;      /* by core: the task, START: nobody */
+    size_t *owner;      /* by core: the task of this batch, START: nobody */
+    unsigned *load;     /* by core: tasks of earlier batches */
     unsigned *count[2]; /* cores by group: priority, others */
 };
 
@@ -47,6 +48,7 @@ static void cores_free(struct cores *cores)
     free(cores->group);
     free(cores->priority);
     free(cores->owner);
+    free(cores->load);
     free(cores->count[0]);
     free(cores->count[1]);
 }
@@ -137,9 +139,10 @@ static int cores_begin(struct cores *cores, const struct work *work, const struc
     cores->group = calloc(node->ncores + 1, sizeof *cores->group);
     cores->priority = calloc(node->ncores + 1, sizeof *cores->priority);
     cores->owner = calloc(node->ncores + 1, sizeof *cores->owner);
+    cores->load = calloc(node->ncores + 1, sizeof *cores->load);
     xc_set_copy(&cores->usable, cpus);
     xc_autoset struct xc_set priority = XC_SET_EMPTY;
-    if (!cores->numas || !cores->group || !cores->priority || !cores->owner ||
+    if (!cores->numas || !cores->group || !cores->priority || !cores->owner || !cores->load ||
         priority_cpus(work, &priority, NULL) < 0)
         return -1;
     if (work->smt == XC_SMT_FIRST)
@@ -408,14 +411,38 @@ static void make_fair(struct flow *flow)
 
 /* ---- sharing out ------------------------------------------------------------------------------------ */
 
+/* A group's free core that has the fewest tasks of earlier batches. */
+static size_t least_loaded(const struct cores *cores, size_t group)
+{
+    size_t best = START;
+    for (size_t core = 0; core < cores->node->ncores; core++)
+        if (cores->group[core] == (int)group && cores->owner[core] == START &&
+            (best == START || cores->load[core] < cores->load[best]))
+            best = core;
+    return best;
+}
+
+/* One core a task, and none twice while another of the group has had fewer tasks. */
+static void hand_out_one(const struct flow *flow, const struct cores *cores)
+{
+    for (size_t m = 0; m < flow->n; m++)
+        for (size_t g = 0; g < flow->ngroups; g++) {
+            size_t core = flow->amount[m * flow->ngroups + g] ? least_loaded(cores, g) : START;
+            if (core != START) {
+                cores->owner[core] = m;
+                cores->load[core]++;
+            }
+        }
+}
+
 /* A group's cores go to its tasks in rank order, so that the masks are easy to read. */
-static void hand_out(const struct flow *flow, const struct cores *cores, bool priority, bool any)
+static void hand_out(const struct flow *flow, const struct cores *cores, bool priority)
 {
     for (size_t g = 0; g < flow->ngroups; g++) {
         size_t m = 0;
         unsigned given = 0;
         for (size_t core = 0; core < cores->node->ncores; core++) {
-            if (cores->group[core] != (int)g || (!any && cores->priority[core] != priority))
+            if (cores->group[core] != (int)g || cores->priority[core] != priority)
                 continue;
             while (m < flow->n && given == flow->amount[m * flow->ngroups + g]) {
                 m++;
@@ -463,7 +490,7 @@ static void run_kind(struct flow *flow, const struct cores *cores, int kind, siz
     memcpy(flow->spare, cores->count[kind], flow->ngroups * sizeof *flow->spare);
     run(flow, base, may, total > sure ? total - sure : 0, taken);
     make_fair(flow);
-    hand_out(flow, cores, kind == 0, false);
+    hand_out(flow, cores, kind == 0);
 }
 
 /* The tasks first, first + step, ... each get at least a core of their own. */
@@ -485,7 +512,7 @@ static int share_batch(const struct cores *cores, const struct xc_gpu_list *list
             for (size_t g = 0; g < cores->ngroups; g++)
                 flow.spare[g] = cores->count[0][g] + cores->count[1][g];
             run(&flow, base, may, 0, taken);
-            hand_out(&flow, cores, false, true);
+            hand_out_one(&flow, cores);
         } else {
             if (cores->npriority)
                 run_kind(&flow, cores, 0, cores->npriority, cores->npriority / n, have, base, may,

@@ -87,8 +87,8 @@ Y
 }
 
 @test "strict refuses what cannot be done as asked, and the node stays" {
-    # NUMA node 1 is not on this host: its memory cannot be bound
-    printf 'cpus: {housekeeping: none}\nnics: {pci: "15b3:ffff"}\n' | bind_policy
+    # the selector matches no NIC
+    printf 'cpus: {housekeeping: none}\nnics: {compute: {pci: "15b3:ffff"}}\n' | bind_policy
     run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 echo ran
     contains "$output" ran
     run as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=strict echo ran

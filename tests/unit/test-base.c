@@ -5,8 +5,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -781,6 +783,37 @@ static void a_file_is_trusted_when_all_of_its_path_is(void **state)
     assert_int_equal(chmod(at("t"), 0755), 0);
 }
 
+/* A rename elsewhere makes the kernel answer EAGAIN to a walk over "..": a file that is there must not
+ * seem missing because of it. */
+static void renames_elsewhere_hide_no_file(void **state)
+{
+    (void)state;
+    put_dir("r");
+    put_dir("r/a");
+    put_dir("r/b");
+    put("r/b/file", "7");
+    put_link("../b/file", "r/a/link");
+    put("other", "x");
+    xc_autofree char *from = strdup(at("other"));
+    xc_autofree char *to = strdup(at("another"));
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    for (bool there = false; pid == 0; there = !there)
+        if (rename(there ? to : from, there ? from : to) < 0)
+            _exit(1);
+    xc_autoroot struct xc_root *root = NULL;
+    unsigned missed = 0;
+    int rc = xc_root_open_dir(at("r"), &root, NULL);
+    for (unsigned i = 0; rc == 0 && i < 300000; i++) {
+        long value = 0;
+        missed += !xc_root_read_long(root, &value, "/a/link") || value != 7;
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(rc, 0);
+    assert_int_equal(missed, 0);
+}
+
 static void links_of_a_trusted_path_are_judged_the_same(void **state)
 {
     (void)state;
@@ -1027,6 +1060,7 @@ int main(void)
         cmocka_unit_test(what_is_no_file_of_a_sane_size_is_refused_at_once),
         cmocka_unit_test(the_live_root_is_the_machine),
         cmocka_unit_test(a_file_is_trusted_when_all_of_its_path_is),
+        cmocka_unit_test(renames_elsewhere_hide_no_file),
         cmocka_unit_test(links_of_a_trusted_path_are_judged_the_same),
         cmocka_unit_test(what_another_user_owns_is_refused),
         cmocka_unit_test(a_path_that_is_too_long_is_refused),
