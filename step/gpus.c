@@ -52,6 +52,20 @@ static int entry_gpu(const struct xc_node *node, const int *open, size_t nopen, 
     return XC_NONE;
 }
 
+/* Whether the step has every CPU that is online and not kept from it. */
+static bool whole_machine(const struct xc_step *step)
+{
+    xc_autoset struct xc_set others = XC_SET_EMPTY, out = XC_SET_EMPTY;
+    xc_node_online(step->node, &others);
+    table_get_set(&step->table, TABLE_ALLOWED, &out);
+    xc_set_andnot(&others, &out);
+    table_get_set(&step->table, TABLE_HOUSEKEEPING, &out);
+    xc_set_andnot(&others, &out);
+    xc_node_flagged(step->node, XC_CPU_SLURM_SPEC, &out);
+    xc_set_andnot(&others, &out);
+    return xc_set_empty(&others);
+}
+
 size_t task_gpus(const struct xc_step *step, const struct xc_step_host *host, int *out)
 {
     size_t nopen = step->node->ngpus;
@@ -62,7 +76,10 @@ size_t task_gpus(const struct xc_step *step, const struct xc_step_host *host, in
     nopen = accessible(step, open);
     size_t count = 0;
     bool said = host->get(host->ctx, "CUDA_VISIBLE_DEVICES", list, sizeof list) == 0;
-    if (!said || strstr(list, "MIG-") == list) {
+    if (!said && nopen == step->node->ngpus && !whole_machine(step)) {
+        /* no GPU was asked of Slurm, and none is denied: a part of a node has no claim on any */
+        count = 0;
+    } else if (!said || strstr(list, "MIG-") == list) {
         /* nothing said, or MIG instances, whose parents only the devices tell: all that can be opened */
         memcpy(out, open, nopen * sizeof *out);
         count = nopen;

@@ -11,6 +11,7 @@ setup() { bind_policy <<<'cpus: {housekeeping: none}'; }
     jobs=$(squeue -h -t all -o %i | wc -l)
     run as_user srun -n1 --xcloud-bind=verbos true
     [ "$status" -ne 0 ]
+    echo "# srun's status for a wrong word: $status" >&3
     contains "$output" "verbose"
     contains "$output" "memory=preferred"
     expect jobs "$(squeue -h -t all -o %i | wc -l)" "$jobs"

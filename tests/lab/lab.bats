@@ -1,0 +1,152 @@
+#!/usr/bin/env bats
+# A node with sockets, cgroup v2 and systemd: 16 CPUs (8 cores), 4 NUMA nodes, 8 stand-in GPUs, a NIC a node.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    "$BATS_TEST_DIRNAME/lab" stop
+    "$BATS_TEST_DIRNAME/lab" start 3>&-
+    guest - <<EOF
+mkdir -p /etc/xcloud
+echo 'optional $XC_STAGE/lib/slurm/xcloud_bind.so' >/etc/slurm/plugstack.conf.d/90-xcloud.conf
+ln -sf $XC_STAGE/bin/xcloud $XC_STAGE/bin/xcloud-exec /usr/local/bin/
+EOF
+}
+teardown_file() { "$BATS_TEST_DIRNAME/lab" stop; }
+
+guest() { "$BATS_TEST_DIRNAME/lab" run "$@" 3>&-; }
+as_user() { guest "cd /home/lab && runuser -u lab -- $*"; } # one shell word after another, as in the guest
+policy() { { printf 'version: 1\nmode: bind\ndefaults:\n'; sed 's/^/  /'; } | (cat >"$BATS_TEST_TMPDIR/p"; guest - <<<"cat >/etc/xcloud/policy.yaml <<'Y'
+$(cat "$BATS_TEST_TMPDIR/p")
+Y"); }
+
+expect() { [ "$2" = "$3" ] || { printf '%s\n got: %s\nwant: %s\n' "$1" "$2" "$3" >&2; return 1; }; }
+contains() { case $1 in *"$2"*) ;; *) printf 'in:\n%s\nis missing: %s\n' "$1" "$2" >&2; return 1 ;; esac; }
+lacks() { case $1 in *"$2"*) printf 'in:\n%s\nis, and should not be: %s\n' "$1" "$2" >&2; return 1 ;; *) ;; esac; }
+
+allowed='grep Cpus_allowed_list /proc/self/status | cut -f2'
+
+@test "the reader agrees with hwloc on this machine" {
+    contains "$(guest xcloud snapshot --compare-hwloc)" "hwloc agrees"
+}
+
+@test "8 tasks, 8 GPUs, 4 NUMA nodes: each task's CPUs, policy and pages are on its GPU's node, its NIC at PIX" {
+    policy <<<'cpus: {housekeeping: none}'
+    guest - <<'EOF'
+cat >/home/lab/touch.py <<'PY'
+import os, re
+data = bytearray(64 << 20)
+data[::4096] = b"x" * len(data[::4096])
+line = max((l for l in open("/proc/self/numa_maps") if "anon=" in l),
+           key=lambda l: int(l.split("anon=")[1].split()[0]))
+pages = sorted((int(w[1:].split("=")[1]), w[1:].split("=")[0]) for w in line.split() if w[0] == "N" and "=" in w)
+cpus = open("/proc/self/status").read().split("Cpus_allowed_list:")[1].split()[0]
+policy = re.search(r"prefer(?: \(many\))?:(\S+)", line) # "prefer:0", or since 5.15 "prefer (many):0"
+print("task", os.environ["SLURM_PROCID"], cpus, "prefers", policy and policy[1], "pages on", pages[-1][1])
+PY
+EOF
+    out=$(as_user srun --exclusive -n8 --gres=gpu:8 --mem-per-cpu=0 --xcloud-bind=verbose python3 touch.py 2>&1)
+    for rank in 0 1 2 3 4 5 6 7; do
+        node=$((rank / 2)) cpus=$((rank * 2))-$((rank * 2 + 1))
+        contains "$out" "task $rank $cpus prefers $node pages on $node"
+        row=$(awk -v r=$rank '$1 == "lab" && $2 == r' <<<"$out")
+        contains "$row" " $cpus "
+        contains "$row" "mlx5_$node PIX"
+        contains "$row" "preferred $node"
+    done
+}
+
+@test "housekeeping cores, siblings included, are in no task's effective cpuset; nothing leads back" {
+    policy <<<'cpus: {housekeeping: "0,8"}'
+    out=$(as_user "srun --exclusive -n1 -c16 bash -c '$allowed
+        d=/sys/fs/cgroup\$(cut -d: -f3 /proc/self/cgroup)
+        cat \$d/cpuset.cpus.effective
+        taskset -c 0 true 2>/dev/null || echo refused
+        for up in \$d \$d/.. \$d/../..; do
+            (echo 0-15 >\$up/cpuset.cpus) 2>/dev/null && echo wrote \$up
+            (echo \$\$ >\$up/../cgroup.procs) 2>/dev/null && echo moved \$up
+            mkdir \$up/evil 2>/dev/null && (echo 0 >\$up/evil/cpuset.cpus; echo \$\$ >\$up/evil/cgroup.procs) 2>/dev/null && echo evil
+        done
+        taskset -c 1 true 2>/dev/null && echo escaped
+        true'" 2>&1)
+    expect output "$out" "2-7,10-15
+2-7,10-15
+refused"
+}
+
+@test "a step with =off, an --overlap step and the batch script have no way out either" {
+    guest - <<'EOF'
+cat >/home/lab/job.sh <<'S'
+#!/bin/bash
+taskset -c 0 true 2>/dev/null || echo batch refused
+srun -n1 -c16 sleep 5 &
+srun --overlap -n1 -c16 --xcloud-bind=off bash -c 'taskset -c 8 true 2>/dev/null || echo off refused'
+srun --overlap -n1 -c16 bash -c 'taskset -c 9 true 2>/dev/null || echo overlap refused'
+wait
+S
+EOF
+    as_user sbatch -Q --wait --exclusive -n1 -c16 -o job.out job.sh
+    expect output "$(guest sort /home/lab/job.out)" "batch refused
+off refused
+overlap refused"
+}
+
+@test "the extern step is narrowed: what is adopted there stays off housekeeping" {
+    guest - <<'EOF'
+cd /home/lab
+runuser -u lab -- srun --exclusive -n1 -c16 sleep 20 &
+until job=$(squeue -h -t R -o %i) && [ -n "$job" ]; do sleep 0.2; done
+until [ -e /sys/fs/cgroup/system.slice/lab_slurmstepd.scope/job_$job/step_0/user/task_0 ]; do sleep 0.2; done
+d=/sys/fs/cgroup/system.slice/lab_slurmstepd.scope/job_$job/step_extern/user
+cat $d/cpuset.cpus.effective >/home/lab/extern
+# an adopted process, as pam_slurm_adopt would move it
+sleep 100 & pid=$!
+echo $pid >$(find $d -name 'task_*' -type d | head -n 1)/cgroup.procs
+grep Cpus_allowed_list /proc/$pid/status | cut -f2 >>/home/lab/extern
+kill $pid
+scancel $job
+wait
+EOF
+    expect extern "$(guest cat /home/lab/extern)" "2-7,10-15
+2-7,10-15"
+}
+
+@test "a part of the node: two jobs side by side keep to their own" {
+    policy <<<'cpus: {housekeeping: none}'
+    out=$(guest - <<EOF
+cd /home/lab
+runuser -u lab -- srun -n1 -c4 --gres=gpu:2 bash -c '$allowed; sleep 5' >first &
+sleep 2
+runuser -u lab -- srun -n1 -c4 --gres=gpu:2 bash -c '$allowed' >second
+wait
+cat first second
+EOF
+)
+    expect lines "$(wc -l <<<"$out")" 2
+    [ "$(sed -n 1p <<<"$out")" != "$(sed -n 2p <<<"$out")" ]
+}
+
+@test "smt=first takes the first thread of each core" {
+    out=$(as_user "srun --exclusive -n8 --gres=gpu:8 --xcloud-bind=smt=first bash -c 'echo \$SLURM_PROCID \$($allowed)'" | sort)
+    expect masks "$out" "$(for r in 0 1 2 3 4 5 6 7; do echo "$r $((r * 2))"; done)"
+}
+
+@test "the same plan outside: xcloud capture here, xcloud plan --machine there" {
+    guest "xcloud capture -o /lab/node.tar.xz" >/dev/null
+    inside=$(guest "xcloud plan --tasks 8 --node lab" | sed '/^info/d;/^$/,$d')
+    outside=$("$XC_STAGE/bin/xcloud" plan --machine "${XC_LAB:-/var/tmp/xcloud-lab}/share/node.tar.xz" --node lab --tasks 8 |
+        sed '/^info/d;/^$/,$d')
+    expect plan "$outside" "$inside"
+}
+
+@test "a job that asked for no GPU on a part of the node is not told about GPUs" {
+    out=$(as_user srun -n2 -c2 true 2>&1)
+    lacks "$out" GPU
+}
+
+@test "twenty steps leave nothing: no cgroup, no drained node" {
+    as_user "bash -c 'for i in \$(seq 20); do srun -n2 true || exit 1; done'"
+    # the extern step of the last one goes a moment later
+    expect cgroups "$(guest "for i in \$(seq 50); do n=\$(find /sys/fs/cgroup/system.slice/lab_slurmstepd.scope -name 'job_*' | wc -l); [ \$n = 0 ] && break; sleep 0.5; done; echo \$n")" 0
+    contains "$(guest sinfo -h -o %t)" idle
+}
