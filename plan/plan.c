@@ -1,5 +1,6 @@
 /* Who goes where? Puts a plan together: housekeeping, GPUs, cores, memory, NICs, environment, and
  * says why. Pure: nothing here asks the system. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "work.h"
@@ -345,6 +346,28 @@ static void note_one_core(struct work *work)
                  could * threads, could, plan->ntasks > 1 ? " to each" : "");
 }
 
+/* memory=bind never takes other memory: what there is, before the kernel kills for it. */
+static void note_bound_memory(struct work *work)
+{
+    const struct xc_node *node = work->node;
+    uint64_t least = UINT64_MAX;
+    for (unsigned i = 0; i < work->plan->ntasks; i++) {
+        const struct xc_plan_task *task = &work->plan->tasks[i];
+        uint64_t bytes = 0;
+        if (task->mem_mode != XC_MEMORY_BIND)
+            continue;
+        for (size_t n = 0; n < node->nnumas; n++)
+            if (xc_set_has(&task->mems, (size_t)node->numas[n].os))
+                bytes += node->numas[n].memory;
+        least = bytes < least ? bytes : least;
+    }
+    if (least != UINT64_MAX)
+        add_note(work, XC_NOTE_HINT, XC_NONE,
+                 "memory=bind: the kernel kills a task that needs more than its NUMA nodes have, "
+                 "%" PRIu64 " MiB for all that run there; memory=preferred takes other memory then",
+                 least >> 20);
+}
+
 static void note_isolated(struct work *work)
 {
     const struct xc_request *request = work->request;
@@ -517,6 +540,7 @@ static int fill(struct work *work, struct xc_error *error)
     note_crossing(work);
     note_one_core(work);
     note_isolated(work);
+    note_bound_memory(work);
     find_unused(work);
     explain(work);
     return work->failed || plan->unused.failed ? xc_error_nomem(error) : 0;

@@ -1,30 +1,10 @@
 #!/usr/bin/env bats
 # A node with sockets, cgroup v2 and systemd: 16 CPUs (8 cores), 4 NUMA nodes, 8 stand-in GPUs, a NIC a node.
 
-bats_require_minimum_version 1.5.0
+load common.bash
 
-setup_file() {
-    "$BATS_TEST_DIRNAME/lab" stop
-    "$BATS_TEST_DIRNAME/lab" start 3>&-
-    guest - <<EOF
-mkdir -p /etc/xcloud
-echo 'optional $XC_STAGE/lib/slurm/xcloud_bind.so' >/etc/slurm/plugstack.conf.d/90-xcloud.conf
-ln -sf $XC_STAGE/bin/xcloud $XC_STAGE/bin/xcloud-exec /usr/local/bin/
-EOF
-}
-teardown_file() { "$BATS_TEST_DIRNAME/lab" stop; }
-
-guest() { "$BATS_TEST_DIRNAME/lab" run "$@" 3>&-; }
-as_user() { guest "cd /home/lab && runuser -u lab -- $*"; } # one shell word after another, as in the guest
-policy() { { printf 'version: 1\nmode: bind\ndefaults:\n'; sed 's/^/  /'; } | (cat >"$BATS_TEST_TMPDIR/p"; guest - <<<"cat >/etc/xcloud/policy.yaml <<'Y'
-$(cat "$BATS_TEST_TMPDIR/p")
-Y"); }
-
-expect() { [ "$2" = "$3" ] || { printf '%s\n got: %s\nwant: %s\n' "$1" "$2" "$3" >&2; return 1; }; }
-contains() { case $1 in *"$2"*) ;; *) printf 'in:\n%s\nis missing: %s\n' "$1" "$2" >&2; return 1 ;; esac; }
-lacks() { case $1 in *"$2"*) printf 'in:\n%s\nis, and should not be: %s\n' "$1" "$2" >&2; return 1 ;; *) ;; esac; }
-
-allowed='grep Cpus_allowed_list /proc/self/status | cut -f2'
+setup_file() { lab_up; }
+teardown_file() { lab_down; }
 
 @test "the reader agrees with hwloc on this machine" {
     contains "$(guest xcloud snapshot --compare-hwloc)" "hwloc agrees"

@@ -7,6 +7,7 @@
 
 bats_require_minimum_version 1.5.0
 HERE=$(dirname "${BASH_SOURCE[0]}")
+. "$HERE/../expect.bash"
 STAGE=${XC_STAGE:?"XC_STAGE: where is the build installed?"}
 PLUGIN=$STAGE/lib/slurm/xcloud_bind.so
 export PATH=$STAGE/bin:$PATH
@@ -61,18 +62,6 @@ own_cgroup='p=$(grep :cpuset: /proc/self/cgroup | cut -d: -f3); d=/sys/fs/cgroup
 # The masks of all tasks, "RANK LIST" a line, in rank order.
 masks() { # SRUN-ARGUMENTS…
     as_user srun "$@" bash -c "echo \$SLURM_PROCID \$($allowed)" | sort -n
-}
-
-expect() { # WHAT GOT WANTED
-    [ "$2" = "$3" ] || { printf '%s\n got: %s\nwant: %s\n' "$1" "$2" "$3" >&2; return 1; }
-}
-
-contains() { # TEXT PART
-    case $1 in *"$2"*) ;; *) printf 'in:\n%s\nis missing: %s\n' "$1" "$2" >&2; return 1 ;; esac
-}
-
-lacks() { # TEXT PART
-    case $1 in *"$2"*) printf 'in:\n%s\nis, and should not be: %s\n' "$1" "$2" >&2; return 1 ;; *) ;; esac
 }
 
 nodes_idle() { # all nodes come back idle (or planned: the scheduler's thought), none drained

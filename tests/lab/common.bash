@@ -1,0 +1,26 @@
+# What the lab's tests share. XC_STAGE is where `make install` has put the build.
+
+bats_require_minimum_version 1.5.0
+HERE=$(dirname "${BASH_SOURCE[0]}")
+. "$HERE/../expect.bash"
+: "${XC_STAGE:?"XC_STAGE: where is the build installed?"}"
+
+lab_up() {
+    "$HERE/lab" stop
+    "$HERE/lab" start 3>&-
+    guest - <<EOF
+mkdir -p /etc/xcloud
+echo 'optional $XC_STAGE/lib/slurm/xcloud_bind.so' >/etc/slurm/plugstack.conf.d/90-xcloud.conf
+ln -sf $XC_STAGE/bin/xcloud $XC_STAGE/bin/xcloud-exec /usr/local/bin/
+EOF
+}
+lab_down() { "$HERE/lab" stop; }
+
+guest() { "$HERE/lab" run "$@" 3>&-; } # as root
+as_user() { guest "cd /home/lab && runuser -u lab -- $*"; }
+
+policy() { # a policy that binds; its defaults from standard input
+    { printf "cat >/etc/xcloud/policy.yaml <<'Y'\nversion: 1\nmode: bind\ndefaults:\n"; sed 's/^/  /'; echo Y; } | guest -
+}
+
+allowed='grep Cpus_allowed_list /proc/self/status | cut -f2'
