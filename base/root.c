@@ -168,6 +168,16 @@ static int directory_canonical(void *self, const char *path, char **out)
     return *out ? 0 : -ENOMEM;
 }
 
+static int directory_trusted(void *self, const char *path)
+{
+    xc_autoclose int fd = open_below(self, path, O_PATH);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    bool owned = st.st_uid == 0 || st.st_uid == geteuid();
+    return owned && S_ISREG(st.st_mode) && !(st.st_mode & (S_IWGRP | S_IWOTH)) ? 0 : -EPERM;
+}
+
 static void directory_close(void *self)
 {
     struct directory *dir = self;
@@ -181,6 +191,7 @@ static const struct xc_root_ops directory_ops = {
     .read = directory_read,
     .list = directory_list,
     .canonical = directory_canonical,
+    .trusted = directory_trusted,
     .close = directory_close,
 };
 
@@ -332,4 +343,19 @@ bool xc_root_exists(struct xc_root *root, const char *format, ...)
     bool exists = path && root->ops->canonical(root->self, path, &out) == 0;
     free(out);
     return exists;
+}
+
+int xc_root_trusted(struct xc_root *root, const char *path, struct xc_error *error)
+{
+    if (xc_root_is_live(root)) {
+        xc_autoclose int fd = xc_open_trusted(path, error);
+        return fd < 0 ? -1 : 0;
+    }
+    if (!root->ops->trusted)
+        return xc_error_set(error, XC_ENOTSUP, path, "an archive does not tell who owns it");
+    int rc = root->ops->trusted(root->self, path);
+    if (rc == -EPERM)
+        return xc_error_set(error, XC_EOWNER, path, "others than root can write it");
+    errno = -rc;
+    return rc < 0 ? xc_error_errno(error, path, "cannot look at it") : 0;
 }

@@ -173,6 +173,9 @@ struct xc_root_ops {
     int (*list)(void *self, const char *path, char ***names);
     /* The path with every link resolved, absolute within the root. */
     int (*canonical)(void *self, const char *path, char **out);
+    /* 0: root (or the caller) owns the file and others cannot write it; -EPERM; NULL: nobody can
+     * tell, as in an archive. */
+    int (*trusted)(void *self, const char *path);
     void (*close)(void *self);
 };
 int xc_root_new(const struct xc_root_ops *ops, void *self, const char *name, struct xc_root **out,
@@ -202,6 +205,9 @@ char **xc_root_list(struct xc_root *root, const char *format, ...) xc_printf(2, 
 /* Absolute path within the root with every link resolved, or NULL when it is missing. */
 char *xc_root_canonical(struct xc_root *root, const char *format, ...) xc_printf(2, 3);
 bool xc_root_exists(struct xc_root *root, const char *format, ...) xc_printf(2, 3);
+/* Whether root may trust the file: on the live machine as xc_open_trusted, below a directory by the
+ * file's own owner and mode. XC_EOWNER, XC_ENOENT, XC_ENOTSUP (nobody can tell). */
+int xc_root_trusted(struct xc_root *root, const char *path, struct xc_error *error);
 
 /* ---- files that root trusts -------------------------------------------------------------------- */
 

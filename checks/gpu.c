@@ -1,0 +1,713 @@
+/* Are all GPUs there by three ways, well connected, and has the driver complained? No NVML: what can
+ * hang with a GPU is for health. */
+#include <ctype.h>
+#include <inttypes.h>
+
+#include "links.h"
+
+#define NVIDIA  0x10de
+#define DRIVER  "/proc/driver/nvidia"
+
+static const char *gpu_bdf(const struct xc_check_input *in, size_t gpu, char text[XC_BDF_TEXT])
+{
+    return xc_bdf_text(&in->node->pci[in->node->gpus[gpu].pci].bdf, text);
+}
+
+static bool has_nvidia(const struct xc_check_input *in)
+{
+    for (size_t i = 0; i < in->node->ngpus; i++)
+        if (in->node->pci[in->node->gpus[i].pci].vendor == NVIDIA)
+            return true;
+    return in->node->ngpus == 0 && in->rules->expect.gpu_vendor == NVIDIA;
+}
+
+static bool no_gpus(const struct xc_check_input *in, struct xc_findings *out)
+{
+    if (in->node->ngpus == 0)
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "this machine has no GPUs");
+    return in->node->ngpus == 0;
+}
+
+static bool no_nvidia(const struct xc_check_input *in, struct xc_findings *out)
+{
+    bool none = !has_nvidia(in);
+    if (none)
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "this machine has no NVIDIA GPUs");
+    return none;
+}
+
+/* ---- gpu.count --------------------------------------------------------------------------------------- */
+
+static const struct xc_check_param count_params[] = {
+    {"count", XC_PARAM_NUMBER, NULL, "GPUs; default: expect: gpus: count", NULL},
+    {0},
+};
+
+static const char gone_hint[] =
+    "look for Xid 79 and AER errors in the kernel's log; power-cycle the node, then reseat the GPU";
+
+/* A function that is off the bus answers every read with ones. */
+static bool is_off_the_bus(const struct xc_check_input *in, const char *bdf)
+{
+    size_t length;
+    xc_autofree char *config =
+        xc_root_read(in->root, &length, NULL, "/sys/bus/pci/devices/%s/config", bdf);
+    return config && length >= 4 && memcmp(config, "\xff\xff\xff\xff", 4) == 0;
+}
+
+/* What the driver says of a GPU: "" when it has it, else why not. */
+static const char *driver_lacks(const struct xc_check_input *in, const char *bdf)
+{
+    xc_autofree char *text =
+        xc_root_read(in->root, NULL, NULL, DRIVER "/gpus/%s/information", bdf);
+    if (!text)
+        return "the driver does not have it";
+    const char *excluded = strstr(text, "GPU Excluded:");
+    if (excluded && strncmp(excluded + 13 + strspn(excluded + 13, " \t"), "Yes", 3) == 0)
+        return "it is excluded (NVreg_ExcludedGpus)";
+    return "";
+}
+
+static size_t count_devices(const struct xc_check_input *in, bool *known)
+{
+    xc_autonames char **names = xc_root_list(in->root, "/dev");
+    size_t count = 0;
+    bool any = false;
+    for (char **name = names; name && *name; name++) {
+        any |= xc_starts(*name, "nvidia");
+        count += xc_starts(*name, "nvidia") && isdigit((unsigned char)(*name)[6]);
+    }
+    /* a captured machine may have no /dev at all; a pod has its own GPUs' alone */
+    *known = (any || xc_root_is_live(in->root)) && in->node->environment != XC_POD;
+    return count;
+}
+
+static size_t each_gpu(const struct xc_check_input *in, struct xc_findings *out, bool driver)
+{
+    size_t good = 0;
+    for (size_t i = 0; i < in->node->ngpus; i++) {
+        char bdf[XC_BDF_TEXT];
+        gpu_bdf(in, i, bdf);
+        const char *why = driver ? driver_lacks(in, bdf) : "";
+        if (is_off_the_bus(in, bdf))
+            why = "it has fallen off the bus: configuration space reads as ones";
+        good += !*why;
+        if (*why)
+            chk_say(out, XC_CHECK_FAIL,
+                    (struct chk_words){.device = bdf, .want = "a GPU that answers",
+                                       .hint = gone_hint},
+                    "%s", why);
+    }
+    return good;
+}
+
+static void wrong_model(const struct xc_check_input *in, struct xc_findings *out)
+{
+    uint16_t vendor = in->rules->expect.gpu_vendor, device = in->rules->expect.gpu_device;
+    char want[16];
+    snprintf(want, sizeof want, "%04x:%04x", vendor, device);
+    for (size_t i = 0; vendor && i < in->node->ngpus; i++) {
+        const struct xc_pci *pci = &in->node->pci[in->node->gpus[i].pci];
+        char bdf[XC_BDF_TEXT];
+        if (pci->vendor != vendor || (device && pci->device != device))
+            chk_say(out, XC_CHECK_FAIL,
+                    (struct chk_words){.device = gpu_bdf(in, i, bdf),
+                                       .want = want,
+                                       .hint = "expect: gpus: model, or the node's class, is wrong"},
+                    "it is %04x:%04x", pci->vendor, pci->device);
+    }
+}
+
+static void driver_is_missing(const struct xc_check_input *in, struct xc_findings *out)
+{
+    chk_say(out, XC_CHECK_FAIL,
+            (struct chk_words){.want = "loaded",
+                               .hint = "modprobe nvidia; dmesg | grep NVRM says why it would not"},
+            "the NVIDIA driver is not loaded, %zu GPUs are on PCI", in->node->ngpus);
+}
+
+static void run_count(const struct xc_check_input *in, struct xc_findings *out)
+{
+    long want = (long)in->rules->expect.gpu_count;
+    char text[24];
+    bool asked = chk_param_number(in, "count", &want) || in->rules->expect.has_gpus, known;
+    bool driver = has_nvidia(in) && xc_root_exists(in->root, DRIVER "/gpus");
+    size_t before = out->count, devices = count_devices(in, &known);
+    snprintf(text, sizeof text, "%ld", want);
+    if (!asked && no_gpus(in, out))
+        return;
+    if (asked && (size_t)want != in->node->ngpus)
+        chk_say(out, XC_CHECK_FAIL, (struct chk_words){.want = text, .hint = gone_hint},
+                "%zu GPUs are on PCI", in->node->ngpus);
+    if (has_nvidia(in) && !driver && in->node->ngpus > 0)
+        driver_is_missing(in, out);
+    size_t good = each_gpu(in, out, driver);
+    wrong_model(in, out);
+    if (driver && known && devices != good)
+        chk_say(out, XC_CHECK_FAIL,
+                (struct chk_words){.device = "/dev",
+                                   .hint = "nvidia-modprobe -u -c=0, or nvidia-persistenced"},
+                "%zu of %zu GPUs have a device file /dev/nvidiaN", devices, in->node->ngpus);
+    if (out->count == before)
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu GPUs on PCI%s%s", in->node->ngpus,
+                driver ? ", in the driver" : "", driver && known ? " and in /dev" : "");
+}
+
+static const struct xc_check count = {
+    .id = "gpu.count",
+    .code = "GPU01",
+    .what = "all GPUs are on PCI, in the driver and in /dev, of the right model",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_PROLOG | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .params = count_params,
+    .run = run_count,
+};
+
+/* ---- gpu.pcie ------------------------------------------------------------------------------------------ */
+
+static void run_pcie(const struct xc_check_input *in, struct xc_findings *out)
+{
+    if (no_gpus(in, out))
+        return;
+    xc_autofree int32_t *devices = calloc(in->node->ngpus, sizeof *devices);
+    if (!devices) {
+        out->failed = true;
+        return;
+    }
+    for (size_t i = 0; i < in->node->ngpus; i++)
+        devices[i] = in->node->gpus[i].pci;
+    chk_links_run(in, out, devices, in->node->ngpus);
+}
+
+static const struct xc_check pcie = {
+    .id = "gpu.pcie",
+    .code = "GPU02",
+    .what = "the PCIe links of GPUs, up to the root, are as wide and fast as both ends can",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_PROLOG | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .params = chk_link_params,
+    .run = run_pcie,
+};
+
+/* ---- gpu.xid ------------------------------------------------------------------------------------------- */
+
+static const struct xc_check_param xid_params[] = {
+    {"fatal", XC_PARAM_NAMES,
+     "46,48,62,64,74,79,81,92,95,110,119,120,136,140,143,155,156,158",
+     "Xids after which a GPU needs a reset, the node a reboot or a technician", NULL},
+    {"job", XC_PARAM_NAMES, "8,13,31,43,45,68,69,94",
+     "Xids that jobs cause and that say nothing about the node", NULL},
+    {0},
+};
+
+enum xid_class { XID_NONE, XID_JOB, XID_OTHER, XID_FATAL };
+
+struct xid_finding {
+    char device[XC_BDF_TEXT + 8];
+    char text[96];
+    enum xid_class class;
+    size_t count;
+};
+#define XIDS_MAX 32
+struct xids {
+    const struct xc_check_input *in;
+    struct xid_finding list[XIDS_MAX];
+    size_t count, of_jobs;
+    int64_t last_sequence, seen_sequence; /* of this log; of the previous run */
+};
+
+static bool number_in(const char *list, long number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%ld", number);
+    xc_autonames char **names = xc_names_split(list);
+    for (char **name = names; name && *name; name++)
+        if (xc_streq(*name, text))
+            return true;
+    return false;
+}
+
+static enum xid_class class_of(const struct xc_check_input *in, long xid, const char *text)
+{
+    if (xid == 154) /* "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)" */
+        return strstr(text, "to 0x0") ? XID_JOB : XID_FATAL;
+    if (number_in(chk_param(in, "fatal"), xid))
+        return XID_FATAL;
+    return number_in(chk_param(in, "job"), xid) ? XID_JOB : XID_OTHER;
+}
+
+static void add_xid(struct xids *xids, const char *device, enum xid_class class, const char *text)
+{
+    if (class == XID_JOB) {
+        xids->of_jobs++;
+        return;
+    }
+    for (size_t i = 0; i < xids->count; i++) {
+        struct xid_finding *old = &xids->list[i];
+        if (xc_streq(old->device, device) && xc_streq(old->text, text)) {
+            old->count++;
+            return;
+        }
+    }
+    if (xids->count == XIDS_MAX)
+        return;
+    struct xid_finding *new = &xids->list[xids->count++];
+    *new = (struct xid_finding){.class = class, .count = 1};
+    snprintf(new->device, sizeof new->device, "%s", device);
+    snprintf(new->text, sizeof new->text, "%s", text);
+}
+
+/* "(PCI:0000:3b:00): 79, pid=…" behind "Xid " or "SXid " */
+static bool device_and_number(const char *at, char device[XC_BDF_TEXT + 8], long *number)
+{
+    const char *pci = strstr(at, "(PCI:"), *close = pci ? strchr(pci, ')') : NULL;
+    char *end;
+    if (!close || close - pci - 5 >= XC_BDF_TEXT)
+        return false;
+    snprintf(device, XC_BDF_TEXT + 8, "%.*s", (int)(close - pci - 5), pci + 5);
+    const char *digits = close + 1 + strspn(close + 1, ": ");
+    *number = strtol(digits, &end, 10);
+    return end != digits && *number >= 0;
+}
+
+static void take_record(struct xids *xids, char *line)
+{
+    char device[XC_BDF_TEXT + 8] = "", text[96];
+    const char *xid = strstr(line, "NVRM: Xid "), *sxid = strstr(line, ": SXid ");
+    long number;
+    if (xid && device_and_number(xid, device, &number)) {
+        const char *action = strstr(xid, "recovery action changed");
+        snprintf(text, sizeof text, "Xid %ld%s%.70s", number, action ? ": " : "",
+                 action ? action : "");
+        add_xid(xids, device, class_of(xids->in, number, xid), text);
+    } else if (sxid && device_and_number(sxid, device, &number)) {
+        bool fatal = strstr(sxid, "Fatal") && !strstr(sxid, "Non-fatal");
+        snprintf(text, sizeof text, "NVSwitch SXid %ld%s", number, fatal ? ", fatal" : "");
+        add_xid(xids, device, fatal ? XID_FATAL : XID_OTHER, text);
+    } else if (strstr(line, "NVRM") && strstr(line, "fallen off the bus")) {
+        const char *at = strstr(line, "GPU at PCI:");
+        if (at)
+            snprintf(device, sizeof device, "%.*s", (int)strspn(at + 11, "0123456789abcdefABCDEF:"),
+                     at + 11);
+        for (size_t n = strlen(device); n > 0 && device[n - 1] == ':'; n--)
+            device[n - 1] = '\0';
+        add_xid(xids, device, XID_FATAL, "the GPU has fallen off the bus");
+    }
+}
+
+/* "6,1234,5678,-;text" of /dev/kmsg; -1: a line of dmesg. */
+static int64_t sequence_of(const char *line)
+{
+    long long sequence;
+    const char *semicolon = strchr(line, ';');
+    return semicolon && sscanf(line, "%*u,%lld,", &sequence) == 1 && sequence >= 0 ? sequence : -1;
+}
+
+/* The last load of the driver: what an earlier one said is over. */
+static char *since_driver_load(char *log)
+{
+    char *start = log;
+    for (char *at = log; (at = strstr(at, "NVRM: loading NVIDIA")); at++)
+        start = at;
+    return start;
+}
+
+static void take_log(struct xids *xids, char *log)
+{
+    const struct xc_check_state *previous = xids->in->previous;
+    xids->seen_sequence = xids->last_sequence = -1;
+    if (chk_has_previous(xids->in))
+        xc_check_state_get(previous, "kmsg.sequence", &xids->seen_sequence);
+    char *rest = since_driver_load(log), *line;
+    while ((line = strsep(&rest, "\n"))) {
+        int64_t sequence = *line == ' ' ? -1 : sequence_of(line);
+        if (sequence >= 0 && sequence <= xids->seen_sequence)
+            continue;
+        if (sequence > xids->last_sequence)
+            xids->last_sequence = sequence;
+        take_record(xids, line);
+    }
+}
+
+static void say_xids(const struct xids *xids, struct xc_findings *out)
+{
+    for (size_t i = 0; i < xids->count; i++) {
+        const struct xid_finding *x = &xids->list[i];
+        char times[32] = "";
+        if (x->count > 1)
+            snprintf(times, sizeof times, ", %zu times", x->count);
+        chk_say(out, x->class == XID_FATAL ? XC_CHECK_FAIL : XC_CHECK_WARN,
+                (struct chk_words){.device = x->device,
+                                   .hint = x->class == XID_FATAL
+                                               ? "reset the GPU or reboot; if it comes back, "
+                                                 "nvidia-bug-report.sh and replace"
+                                               : "NVIDIA's table of Xids says what it means"},
+                "%s in the kernel's log%s", x->text, times);
+    }
+}
+
+static void run_xid(const struct xc_check_input *in, struct xc_findings *out)
+{
+    size_t before = out->count;
+    if (no_nvidia(in, out))
+        return;
+    xc_autofree struct xids *xids = calloc(1, sizeof *xids);
+    xc_autofree char *log = in->live && in->live->log ? strdup(in->live->log) : NULL;
+    if (!log || !xids) {
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.hint = "run it as root"},
+                "the kernel's log is not readable");
+        return;
+    }
+    xids->in = in;
+    take_log(xids, log);
+    if (in->next) {
+        int64_t last = xids->last_sequence > xids->seen_sequence ? xids->last_sequence
+                                                                 : xids->seen_sequence;
+        xc_check_state_set(in->next, last, "kmsg.sequence");
+    }
+    say_xids(xids, out);
+    if (out->count == before)
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "no new Xid of the GPUs, %zu of jobs",
+                xids->of_jobs);
+}
+
+static const struct xc_check xid = {
+    .id = "gpu.xid",
+    .code = "GPU03",
+    .what = "no new error of a GPU or NVSwitch in the kernel's log; those of jobs do not count",
+    .at = XC_AT_HEALTH | XC_AT_PROLOG | XC_AT_EPILOG | XC_AT_CLI,
+    .needs = XC_NEEDS_ROOT | XC_NEEDS_LOG,
+    .on_fail = XC_FAIL_WARN,
+    .params = xid_params,
+    .run = run_xid,
+};
+
+/* ---- gpu.leftovers ----------------------------------------------------------------------------------------- */
+
+static const struct xc_check_param leftovers_params[] = {
+    {"except", XC_PARAM_NAMES,
+     "nvidia-persiste*,nv-fabricmanag*,nv-hostengine*,nvidia-imex*,dcgm*,nvidia-dcgm*,xcloud*",
+     "processes that may have a GPU open, by name (15 characters)", NULL},
+    {0},
+};
+
+static bool excepted(const struct xc_check_input *in, const char *name)
+{
+    xc_autonames char **list = xc_names_split(chk_param(in, "except"));
+    for (char **one = list; one && *one; one++)
+        if (xc_glob(*one, name))
+            return true;
+    return false;
+}
+
+/* The GPU of the job that a process has open: its index in the node, or -1. */
+static int opened_gpu(const struct xc_check_input *in, const char *pid)
+{
+    xc_autonames char **fds = xc_root_list(in->root, "/proc/%s/fd", pid);
+    for (char **fd = fds; fd && *fd; fd++) {
+        xc_autofree char *path = xc_root_canonical(in->root, "/proc/%s/fd/%s", pid, *fd);
+        long minor;
+        if (!path || !xc_starts(path, "/dev/nvidia") || !xc_to_long(path + 11, 0, 4095, &minor))
+            continue;
+        for (size_t i = 0; i < in->job->ngpus; i++) {
+            int gpu = in->job->gpus[i];
+            if (gpu >= 0 && (size_t)gpu < in->node->ngpus && in->node->gpus[gpu].minor == minor)
+                return gpu;
+        }
+    }
+    return -1;
+}
+
+static void run_leftovers(const struct xc_check_input *in, struct xc_findings *out)
+{
+    size_t before = out->count;
+    if (!in->job || in->job->ngpus == 0) {
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "there is no job with GPUs");
+        return;
+    }
+    xc_autonames char **names = xc_root_list(in->root, "/proc");
+    for (char **pid = names; pid && *pid; pid++) {
+        if (!isdigit((unsigned char)**pid))
+            continue;
+        int gpu = opened_gpu(in, *pid);
+        xc_autofree char *name =
+            gpu >= 0 ? xc_root_read_line(in->root, "/proc/%s/comm", *pid) : NULL;
+        char bdf[XC_BDF_TEXT];
+        if (name && !excepted(in, name))
+            chk_say(out, XC_CHECK_FAIL,
+                    (struct chk_words){.device = gpu_bdf(in, (size_t)gpu, bdf),
+                                       .hint = "kill it; if it does not die, its GPU needs a reset"},
+                    "process %s (%s) of somebody else has it open", name, *pid);
+    }
+    if (out->count == before)
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "nobody has the job's %zu GPUs open",
+                in->job->ngpus);
+}
+
+static const struct xc_check leftovers = {
+    .id = "gpu.leftovers",
+    .code = "GPU04",
+    .what = "no process of an earlier job has this job's GPUs open",
+    .cost = XC_COST_SCAN,
+    .at = XC_AT_PROLOG | XC_AT_EPILOG,
+    .needs = XC_NEEDS_ROOT | XC_NEEDS_JOB,
+    .on_fail = XC_FAIL_WARN,
+    .params = leftovers_params,
+    .run = run_leftovers,
+};
+
+/* ---- gpu.mig ------------------------------------------------------------------------------------------------- */
+
+static const struct xc_check_param mig_params[] = {
+    {"mode", XC_PARAM_WORD, "off", "whether GPUs must be split into instances", "on,off,any"},
+    {0},
+};
+
+static void run_mig(const struct xc_check_input *in, struct xc_findings *out)
+{
+    const char *mode = chk_param(in, "mode");
+    size_t before = out->count, split = 0;
+    if (no_nvidia(in, out) || no_gpus(in, out))
+        return;
+    for (size_t i = 0; i < in->node->ngpus; i++) {
+        bool mig = in->node->gpus[i].mig;
+        char bdf[XC_BDF_TEXT];
+        split += mig;
+        if (strcasecmp(mode, "any") != 0 && mig != (strcasecmp(mode, "on") == 0))
+            chk_say(out, chk_bad(in),
+                    (struct chk_words){.device = gpu_bdf(in, i, bdf),
+                                       .want = mig ? "MIG off" : "MIG on",
+                                       .hint = mig ? "nvidia-smi -i GPU -mig 0"
+                                                   : "nvidia-smi -i GPU -mig 1, then mig -cgi"},
+                    "it is %s into GPU instances", mig ? "split" : "not split");
+    }
+    if (out->count == before)
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu of %zu GPUs are split", split,
+                in->node->ngpus);
+}
+
+static const struct xc_check mig = {
+    .id = "gpu.mig",
+    .code = "GPU05",
+    .what = "GPUs are split into instances, or not, as wanted",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .params = mig_params,
+    .run = run_mig,
+};
+
+/* ---- gpu.driver ----------------------------------------------------------------------------------------------- */
+
+static const struct xc_check_param driver_params[] = {
+    {"version", XC_PARAM_NAMES, NULL, "accepted versions of the driver, * and ? in them", NULL},
+    {0},
+};
+
+/* The first word like 580.159.04 of the line "NVRM version: …". On the heap. */
+static char *module_version(const char *text)
+{
+    const char *line = text ? strstr(text, "NVRM version:") : NULL;
+    for (const char *p = line; p && *p && *p != '\n'; p++) {
+        size_t length = strspn(p, "0123456789.");
+        if (isdigit((unsigned char)*p) && length >= 5 && memchr(p, '.', length) &&
+            !isalnum((unsigned char)p[-1]) && (p[length] == ' ' || p[length] == '\n'))
+            return strndup(p, length);
+        p += length ? length - 1 : 0;
+    }
+    return NULL;
+}
+
+/* The version that libnvidia-ml.so's file name has; the newest by name. On the heap. */
+static char *library_version(const struct xc_check_input *in)
+{
+    static const char *const places[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+                                         "/usr/lib64", "/usr/lib"};
+    static const char prefix[] = "libnvidia-ml.so.";
+    char *found = NULL;
+    for (size_t i = 0; i < XC_COUNT(places) && !found; i++) {
+        xc_autonames char **names = xc_root_list(in->root, "%s", places[i]);
+        for (char **name = names; name && *name; name++)
+            if (xc_starts(*name, prefix) && strchr(*name + sizeof prefix - 1, '.')) {
+                free(found);
+                found = strdup(*name + sizeof prefix - 1);
+            }
+    }
+    return found;
+}
+
+static bool version_matches(const char *list, const char *version)
+{
+    xc_autonames char **names = xc_names_split(list);
+    for (char **name = names; name && *name; name++)
+        if (xc_glob(*name, version))
+            return true;
+    return false;
+}
+
+static void run_driver(const struct xc_check_input *in, struct xc_findings *out)
+{
+    size_t before = out->count;
+    if (no_nvidia(in, out))
+        return;
+    xc_autofree char *text = xc_root_read(in->root, NULL, NULL, DRIVER "/version");
+    xc_autofree char *module = module_version(text), *library = library_version(in);
+    const char *want = chk_param(in, "version");
+    if (!module) {
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.hint = "cat " DRIVER "/version"},
+                "the driver does not tell its version");
+        return;
+    }
+    if (want && !version_matches(want, module))
+        chk_say(out, chk_bad(in), (struct chk_words){.want = want, .hint = "install that driver"},
+                "the driver is %s", module);
+    if (library && !xc_streq(library, module))
+        chk_say(out, XC_CHECK_FAIL,
+                (struct chk_words){.want = module,
+                                   .hint = "reboot, or unload and load the nvidia modules: the "
+                                           "packages were upgraded under a loaded driver"},
+                "libnvidia-ml is %s, the loaded driver is another", library);
+    if (out->count == before)
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "driver %s%s", module,
+                library ? " and its library" : "; no library is to be seen");
+}
+
+static const struct xc_check driver = {
+    .id = "gpu.driver",
+    .code = "GPU06",
+    .what = "the loaded driver is the one whose library is installed",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_PROLOG | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .params = driver_params,
+    .run = run_driver,
+};
+
+/* ---- gpu.imex -------------------------------------------------------------------------------------------------- */
+
+static const struct xc_check_param imex_params[] = {
+    {"channels", XC_PARAM_NUMBER, NULL, "least number of IMEX channels in /dev", NULL},
+    {"daemon", XC_PARAM_BOOL, "off", "whether nvidia-imex must run", NULL},
+    {0},
+};
+
+static bool runs(const struct xc_check_input *in, const char *prefix)
+{
+    xc_autonames char **names = xc_root_list(in->root, "/proc");
+    for (char **pid = names; pid && *pid; pid++) {
+        if (!isdigit((unsigned char)**pid))
+            continue;
+        xc_autofree char *name = xc_root_read_line(in->root, "/proc/%s/comm", *pid);
+        if (name && xc_starts(name, prefix))
+            return true;
+    }
+    return false;
+}
+
+static void run_imex(const struct xc_check_input *in, struct xc_findings *out)
+{
+    long want = 1;
+    size_t have = 0, before = out->count;
+    bool asked = chk_param_number(in, "channels", &want), daemon = chk_param_bool(in, "daemon");
+    xc_autonames char **names = xc_root_list(in->root, "/dev/nvidia-caps-imex-channels");
+    if (!names && !asked && !daemon) {
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0},
+                "this machine has no IMEX channels (multi-node NVLink)");
+        return;
+    }
+    char text[24];
+    snprintf(text, sizeof text, "%ld", want);
+    for (char **name = names; name && *name; name++)
+        have += xc_starts(*name, "channel");
+    if (have < (size_t)want)
+        chk_say(out, chk_bad(in),
+                (struct chk_words){.want = text,
+                                   .hint = "NVreg_CreateImexChannel0=1, or Slurm's switch/nvidia_imex"},
+                "%zu IMEX channels", have);
+    if (daemon && !runs(in, "nvidia-imex"))
+        chk_say(out, chk_bad(in),
+                (struct chk_words){.want = "running", .hint = "systemctl start nvidia-imex"},
+                "nvidia-imex does not run");
+    if (out->count == before)
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu channels", have);
+}
+
+static const struct xc_check imex = {
+    .id = "gpu.imex",
+    .code = "GPU07",
+    .what = "multi-node NVLink has its channels and its daemon",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .params = imex_params,
+    .run = run_imex,
+};
+
+/* ---- gpu.gdr --------------------------------------------------------------------------------------------------- */
+
+static const struct xc_check_param gdr_params[] = {
+    {"path", XC_PARAM_WORD, "any", "how NICs reach GPU memory", "any,peermem,dmabuf"},
+    {"gdrcopy", XC_PARAM_BOOL, "off", "whether gdrdrv must be loaded", NULL},
+    {"ibgda", XC_PARAM_BOOL, "off", "whether GPUs must be able to ring NICs' doorbells", NULL},
+    {0},
+};
+
+static void ibgda(const struct xc_check_input *in, struct xc_findings *out, bool gdrdrv)
+{
+    xc_autofree char *params = xc_root_read(in->root, NULL, NULL, DRIVER "/params");
+    bool mapping = params && strstr(params, "PeerMappingOverride=1");
+    if (!mapping && !gdrdrv)
+        chk_say(out, chk_bad(in),
+                (struct chk_words){.device = "ibgda",
+                                   .want = "PeerMappingOverride=1 or gdrdrv",
+                                   .hint = "options nvidia NVreg_RegistryDwords="
+                                           "PeerMappingOverride=1, and NVreg_EnableStreamMemOPs=1"},
+                "GPUs cannot ring the NICs' doorbells (IBGDA)");
+}
+
+static void run_gdr(const struct xc_check_input *in, struct xc_findings *out)
+{
+    const char *path = chk_param(in, "path");
+    size_t before = out->count;
+    if (no_nvidia(in, out))
+        return;
+    xc_autofree char *version = xc_root_read(in->root, NULL, NULL, DRIVER "/version");
+    bool loaded = xc_root_exists(in->root, "/sys/module/nvidia_peermem") ||
+                  xc_root_exists(in->root, "/sys/module/nv_peer_mem");
+    bool dmabuf = version && strstr(version, "Open Kernel Module");
+    bool gdrdrv = xc_root_exists(in->root, "/sys/module/gdrdrv");
+    if (!version) {
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "the driver is not loaded");
+        return;
+    }
+    bool good = strcasecmp(path, "peermem") == 0  ? loaded
+                : strcasecmp(path, "dmabuf") == 0 ? dmabuf
+                                                  : loaded || dmabuf;
+    if (!good)
+        chk_say(out, chk_bad(in),
+                (struct chk_words){.want = path,
+                                   .hint = "modprobe nvidia_peermem, or the open kernel modules "
+                                           "(dma-buf): without either NCCL copies through the host"},
+                "NICs cannot reach GPU memory that way: nvidia_peermem is %sloaded, the driver is "
+                "%s",
+                loaded ? "" : "not ", dmabuf ? "the open one" : "not the open one");
+    if (chk_param_bool(in, "gdrcopy") && !gdrdrv)
+        chk_say(out, chk_bad(in),
+                (struct chk_words){.device = "gdrcopy", .want = "loaded", .hint = "modprobe gdrdrv"},
+                "gdrdrv is not loaded");
+    if (chk_param_bool(in, "ibgda"))
+        ibgda(in, out, gdrdrv);
+    if (out->count == before)
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "by %s", loaded ? "nvidia_peermem"
+                                                                           : "dma-buf");
+}
+
+static const struct xc_check gdr = {
+    .id = "gpu.gdr",
+    .code = "GPU08",
+    .what = "NICs reach GPU memory without the host (peermem, dma-buf, gdrdrv, IBGDA)",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .params = gdr_params,
+    .run = run_gdr,
+};
+
+const struct xc_check *const chk_gpu[] = {&count, &pcie,   &xid,  &leftovers, &mig,
+                                          &driver, &imex, &gdr,  NULL};

@@ -1,0 +1,607 @@
+/* Do the host's own services, interrupts and threads stay on the housekeeping CPUs? */
+#include <ctype.h>
+#include <inttypes.h>
+
+#include "work.h"
+
+/* What the policy asks to keep there (cpus: host:) fails, the rest warns. */
+static enum xc_check_verdict strayed(const struct xc_check_input *in, enum xc_host_what what)
+{
+    return in->rules->cpus.host & (unsigned)what ? XC_CHECK_FAIL : chk_bad(in);
+}
+
+static bool matches(const char *patterns, const char *name)
+{
+    xc_autonames char **list = patterns ? xc_names_split(patterns) : NULL;
+    for (char **one = list; one && *one; one++)
+        if (xc_glob(*one, name))
+            return true;
+    return false;
+}
+
+/* The value behind "Key:\t" of a status file, up to its line's end; NULL: no such line. On the heap. */
+static char *status_value(const char *text, const char *key)
+{
+    size_t length = strlen(key);
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, length) != 0 || line[length] != ':')
+            continue;
+        line += length + 1;
+        line += strspn(line, " \t");
+        return strndup(line, strcspn(line, "\n"));
+    }
+    return NULL;
+}
+
+/* ---- host.slices ----------------------------------------------------------------------------------- */
+
+static const struct xc_check_param slices_params[] = {
+    {"except", XC_PARAM_NAMES, "slurm*,kubepods*", "slices that jobs live in", NULL},
+    {0},
+};
+
+struct slices {
+    const char *base, *file;
+    const struct xc_set *housekeeping;
+    size_t judged;
+};
+
+static bool find_cgroups(const struct xc_check_input *in, struct slices *slices)
+{
+    if (xc_root_exists(in->root, "/sys/fs/cgroup/cgroup.controllers")) {
+        slices->base = "/sys/fs/cgroup";
+        slices->file = "cpuset.cpus.effective";
+        return true;
+    }
+    slices->base = "/sys/fs/cgroup/cpuset";
+    slices->file = "cpuset.cpus";
+    return xc_root_exists(in->root, "%s/cpuset.cpus", slices->base);
+}
+
+static void judge_set(const struct xc_check_input *in, struct xc_findings *out,
+                      const struct slices *slices, const char *device, const struct xc_set *cpus,
+                      const char *hint)
+{
+    if (xc_set_subset(cpus, slices->housekeeping))
+        return;
+    xc_autofree char *have = xc_set_format(cpus), *want = xc_set_format(slices->housekeeping);
+    chk_say(out, strayed(in, XC_HOST_SERVICES),
+            (struct chk_words){.device = device, .want = want, .hint = hint}, "it may use CPUs %s",
+            have ? have : "");
+}
+
+/* A slice without a file of its own has what its parent has: all CPUs. */
+static void judge_slice(const struct xc_check_input *in, struct xc_findings *out,
+                        struct slices *slices, const char *name)
+{
+    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+    char hint[160];
+    xc_autofree char *text =
+        xc_root_read_line(in->root, "%s/%s/%s", slices->base, name, slices->file);
+    snprintf(hint, sizeof hint,
+             "systemctl set-property %.60s AllowedCPUs=…, or xcloud host apply", name);
+    slices->judged++;
+    if (!text) {
+        xc_node_online(in->node, &cpus);
+    } else if (xc_set_parse_list(&cpus, text, name, NULL) < 0) {
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.device = name}, "%s is no CPU list",
+                slices->file);
+        return;
+    }
+    judge_set(in, out, slices, name, &cpus, hint);
+}
+
+static void judge_init(const struct xc_check_input *in, struct xc_findings *out,
+                       struct slices *slices)
+{
+    xc_autofree char *status = xc_root_read(in->root, NULL, NULL, "/proc/1/status");
+    xc_autofree char *list = status_value(status, "Cpus_allowed_list");
+    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+    if (!list || xc_set_parse_list(&cpus, list, "/proc/1/status", NULL) < 0)
+        return;
+    slices->judged++;
+    judge_set(in, out, slices, "PID 1", &cpus,
+              "CPUAffinity= in system.conf, and AllowedCPUs= of init.scope: restricting "
+              "system.slice leaves PID 1 out");
+}
+
+/* Jobs live below slurmd's scope: confined to housekeeping with the rest, they have nothing left. */
+static void judge_jobs(const struct xc_check_input *in, struct xc_findings *out,
+                       const struct slices *slices)
+{
+    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+    const char *scope = "system.slice/slurmstepd.scope";
+    if (!xc_root_read_set(in->root, &cpus, "%s/%s/%s", slices->base, scope, slices->file) ||
+        xc_set_empty(&cpus) || !xc_set_subset(&cpus, slices->housekeeping))
+        return;
+    xc_autofree char *have = xc_set_format(&cpus);
+    chk_say(out, XC_CHECK_FAIL,
+            (struct chk_words){.device = scope,
+                               .want = "the training CPUs",
+                               .hint = "put slurmd into a slice of its own: Slice=slurm.slice"},
+            "jobs are confined to the housekeeping CPUs %s", have ? have : "");
+}
+
+static void run_slices(const struct xc_check_input *in, struct xc_findings *out)
+{
+    xc_autoset struct xc_set housekeeping = XC_SET_EMPTY;
+    struct slices slices = {.housekeeping = &housekeeping};
+    size_t before = out->count;
+    if (!chk_housekeeping(in, out, &housekeeping))
+        return;
+    bool cgroups = find_cgroups(in, &slices);
+    xc_autonames char **names = cgroups ? xc_root_list(in->root, "%s", slices.base) : NULL;
+    for (char **name = names; name && *name; name++) {
+        size_t length = strlen(*name);
+        bool slice = length > 6 && xc_streq(*name + length - 6, ".slice");
+        if ((slice || xc_streq(*name, "init.scope")) && !matches(chk_param(in, "except"), *name))
+            judge_slice(in, out, &slices, *name);
+    }
+    judge_init(in, out, &slices);
+    if (cgroups)
+        judge_jobs(in, out, &slices);
+    if (out->count != before)
+        return;
+    if (slices.judged == 0)
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "no slice and no PID 1 is to be seen");
+    else
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu slices and PID 1 stay there",
+                slices.judged - 1);
+}
+
+static const struct xc_check slices = {
+    .id = "host.slices",
+    .code = "HST01",
+    .what = "every slice, init.scope and PID 1 stay on the housekeeping CPUs; jobs do not",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_PROLOG | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .params = slices_params,
+    .run = run_slices,
+};
+
+/* ---- host.irqs ------------------------------------------------------------------------------------- */
+
+static const struct xc_check_param irqs_params[] = {
+    {"devices", XC_PARAM_NAMES, "*", "interrupts that must stay there, by name", NULL},
+    {"managed", XC_PARAM_NAMES,
+     "nvme*q*,virtio*-req*,virtio*-input*,virtio*-output*,megasas*,mpt3sas*,smartpqi*,qla2xxx*",
+     "interrupts that the kernel spreads itself and nobody can move", NULL},
+    {0},
+};
+
+struct irqs {
+    struct xc_set cpus;
+    struct xc_text names;
+    size_t judged, strayed;
+};
+
+static void clear_irqs(struct irqs *irqs)
+{
+    xc_set_free(&irqs->cpus);
+    xc_text_free(&irqs->names);
+}
+
+static bool irq_cpus(const struct xc_check_input *in, const char *irq, struct xc_set *cpus)
+{
+    xc_set_clear(cpus);
+    if (xc_root_read_set(in->root, cpus, "/proc/irq/%s/effective_affinity_list", irq) &&
+        !xc_set_empty(cpus))
+        return true;
+    xc_set_clear(cpus);
+    return xc_root_read_set(in->root, cpus, "/proc/irq/%s/smp_affinity_list", irq);
+}
+
+static void judge_irq(const struct xc_check_input *in, const char *irq,
+                      const struct xc_set *housekeeping, struct irqs *irqs)
+{
+    xc_autofree char *action = xc_root_read_line(in->root, "/sys/kernel/irq/%s/actions", irq);
+    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+    if (!action || !*action || matches(chk_param(in, "managed"), action) ||
+        !matches(chk_param(in, "devices"), action) || !irq_cpus(in, irq, &cpus))
+        return;
+    irqs->judged++;
+    if (xc_set_subset(&cpus, housekeeping))
+        return;
+    xc_set_or(&irqs->cpus, &cpus);
+    if (++irqs->strayed <= 4)
+        xc_text_addf(&irqs->names, "%s%s (%s)", irqs->strayed > 1 ? ", " : "", irq, action);
+}
+
+static void judge_default(const struct xc_check_input *in, struct xc_findings *out,
+                          const struct xc_set *housekeeping, const char *want)
+{
+    xc_autoset struct xc_set cpus = XC_SET_EMPTY, online = XC_SET_EMPTY;
+    xc_autofree char *mask = xc_root_read_line(in->root, "/proc/irq/default_smp_affinity");
+    if (!mask)
+        return;
+    if (xc_set_parse_mask(&cpus, mask, "default_smp_affinity", NULL) < 0) {
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.device = "default"},
+                "/proc/irq/default_smp_affinity is no mask");
+        return;
+    }
+    xc_node_online(in->node, &online);
+    xc_set_and(&cpus, &online); /* the kernel sets bits of CPUs that are not there */
+    if (!xc_set_subset(&cpus, housekeeping))
+        chk_say(out, strayed(in, XC_HOST_IRQS),
+                (struct chk_words){.device = "default",
+                                   .want = want,
+                                   .hint = "write the housekeeping mask to "
+                                           "/proc/irq/default_smp_affinity, or irqaffinity="},
+                "new interrupts may go to %zu CPUs", xc_set_count(&cpus));
+}
+
+static void run_irqs(const struct xc_check_input *in, struct xc_findings *out)
+{
+    xc_autoset struct xc_set housekeeping = XC_SET_EMPTY;
+    xc_cleanup(clear_irqs) struct irqs irqs = {0};
+    if (!chk_housekeeping(in, out, &housekeeping))
+        return;
+    xc_autofree char *want = xc_set_format(&housekeeping);
+    xc_autonames char **names = xc_root_list(in->root, "/proc/irq");
+    size_t before = out->count;
+    judge_default(in, out, &housekeeping, want);
+    for (char **name = names; name && *name; name++)
+        if (isdigit((unsigned char)**name))
+            judge_irq(in, *name, &housekeeping, &irqs);
+    if (irqs.strayed > 0) {
+        xc_autofree char *device = chk_cpus(&irqs.cpus);
+        chk_say(out, strayed(in, XC_HOST_IRQS),
+                (struct chk_words){.device = device,
+                                   .want = want,
+                                   .hint = "IRQBALANCE_BANNED_CPULIST, or write smp_affinity_list"},
+                "%zu of %zu interrupts come there: %s%s", irqs.strayed, irqs.judged,
+                irqs.names.data ? irqs.names.data : "", irqs.strayed > 4 ? ", …" : "");
+    }
+    if (out->count != before)
+        return;
+    if (!names)
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "/proc/irq is not readable");
+    else
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu interrupts stay there",
+                irqs.judged);
+}
+
+static const struct xc_check irqs = {
+    .id = "host.irqs",
+    .code = "HST02",
+    .what = "interrupts come to the housekeeping CPUs; managed ones are excused",
+    .cost = XC_COST_SCAN,
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .params = irqs_params,
+    .run = run_irqs,
+};
+
+/* ---- host.workqueues --------------------------------------------------------------------------------- */
+
+static void run_workqueues(const struct xc_check_input *in, struct xc_findings *out)
+{
+    xc_autoset struct xc_set housekeeping = XC_SET_EMPTY, cpus = XC_SET_EMPTY,
+                             online = XC_SET_EMPTY;
+    if (!chk_housekeeping(in, out, &housekeeping))
+        return;
+    xc_autofree char *mask = xc_root_read_line(in->root, "/sys/devices/virtual/workqueue/cpumask");
+    if (!mask) {
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "this kernel shows no workqueue mask");
+        return;
+    }
+    if (xc_set_parse_mask(&cpus, mask, "cpumask", NULL) < 0) {
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "workqueue/cpumask is no mask");
+        return;
+    }
+    xc_node_online(in->node, &online);
+    xc_set_and(&cpus, &online);
+    xc_autofree char *want = xc_set_format(&housekeeping), *have = xc_set_format(&cpus);
+    if (xc_set_subset(&cpus, &housekeeping))
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "unbound work stays on CPUs %s",
+                have ? have : "");
+    else
+        chk_say(out, strayed(in, XC_HOST_WORKQUEUES),
+                (struct chk_words){.want = want,
+                                   .hint = "write the housekeeping mask to "
+                                           "/sys/devices/virtual/workqueue/cpumask"},
+                "the kernel's unbound work may run on CPUs %s", have ? have : "");
+}
+
+static const struct xc_check workqueues = {
+    .id = "host.workqueues",
+    .code = "HST03",
+    .what = "the kernel's unbound work stays on the housekeeping CPUs",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_PROLOG | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .run = run_workqueues,
+};
+
+/* ---- host.cmdline ------------------------------------------------------------------------------------ */
+
+static const struct xc_check_param cmdline_params[] = {
+    {"require", XC_PARAM_NAMES, NULL, "words that must be there: WORD or WORD=VALUE", NULL},
+    {"forbid", XC_PARAM_NAMES, NULL, "words that must not be there: WORD or WORD=VALUE", NULL},
+    {0},
+};
+
+/* Whether WORD or WORD=VALUE is in force: of a word that is there more than once the last counts. */
+static bool has_word(const struct xc_check_input *in, const char *wanted, bool *known)
+{
+    xc_autofree char *word = strndup(wanted, strcspn(wanted, "=")), *value = NULL;
+    const char *equals = strchr(wanted, '=');
+    if (!word || !chk_cmdline(in, word, &value, known))
+        return false;
+    return !equals || xc_streq(value, equals + 1);
+}
+
+static void isolated(const struct xc_check_input *in, struct xc_findings *out)
+{
+    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+    xc_node_flagged(in->node, XC_CPU_ISOLATED, &cpus);
+    if (xc_set_empty(&cpus))
+        return;
+    xc_autofree char *device = chk_cpus(&cpus);
+    chk_say(out, XC_CHECK_WARN,
+            (struct chk_words){.device = device,
+                               .hint = "take isolcpus= away: a cpuset keeps the host off them and "
+                                       "leaves balancing to the job"},
+            "isolcpus= takes them out of load balancing: threads without a CPU of their own pile "
+            "up on one");
+}
+
+static void run_cmdline(const struct xc_check_input *in, struct xc_findings *out)
+{
+    xc_autonames char **require = NULL, **forbid = NULL;
+    const char *list;
+    bool known = true;
+    size_t before = out->count;
+    if ((list = chk_param(in, "require")))
+        require = xc_names_split(list);
+    if ((list = chk_param(in, "forbid")))
+        forbid = xc_names_split(list);
+    for (char **word = require; word && *word; word++)
+        if (!has_word(in, *word, &known) && known)
+            chk_say(out, chk_bad(in),
+                    (struct chk_words){.device = *word,
+                                       .hint = "add it to GRUB_CMDLINE_LINUX and reboot"},
+                    "%s is not on the kernel's command line", *word);
+    for (char **word = forbid; word && *word; word++)
+        if (has_word(in, *word, &known))
+            chk_say(out, chk_bad(in),
+                    (struct chk_words){.device = *word,
+                                       .hint = "take it out of GRUB_CMDLINE_LINUX and reboot"},
+                    "%s is on the kernel's command line", *word);
+    isolated(in, out);
+    if (!known)
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "/proc/cmdline is not readable");
+    else if (out->count == before)
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "as it should be");
+}
+
+static const struct xc_check cmdline = {
+    .id = "host.cmdline",
+    .code = "HST04",
+    .what = "the kernel's command line has what it should, and no isolcpus=",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .params = cmdline_params,
+    .run = run_cmdline,
+};
+
+/* ---- host.strays --------------------------------------------------------------------------------------- */
+
+static const struct xc_check_param strays_params[] = {
+    {"except", XC_PARAM_NAMES, "slurmd,slurmstepd*,xcloud*", "processes that may, by name", NULL},
+    {"most", XC_PARAM_NUMBER, "0", "processes that are accepted", NULL},
+    {0},
+};
+
+struct strays {
+    struct xc_text names;
+    size_t seen, count;
+};
+
+static void clear_strays(struct strays *strays)
+{
+    xc_text_free(&strays->names);
+}
+
+/* Kernel threads have no memory of their own. Those for one CPU cannot be moved, and the workqueues'
+ * mask is for the others. */
+static bool is_kernel_thread(const char *status)
+{
+    xc_autofree char *memory = status_value(status, "VmSize");
+    return memory == NULL;
+}
+
+static bool is_of_a_job(const struct xc_check_input *in, const char *pid)
+{
+    xc_autofree char *cgroup = xc_root_read(in->root, NULL, NULL, "/proc/%s/cgroup", pid);
+    return cgroup && (strstr(cgroup, "slurmstepd.scope/job_") || strstr(cgroup, "/job_") ||
+                      strstr(cgroup, "kubepods"));
+}
+
+static void judge_process(const struct xc_check_input *in, const char *pid,
+                          const struct xc_set *housekeeping, struct strays *strays)
+{
+    xc_autofree char *status = xc_root_read(in->root, NULL, NULL, "/proc/%s/status", pid);
+    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+    if (!status || is_kernel_thread(status))
+        return;
+    xc_autofree char *list = status_value(status, "Cpus_allowed_list");
+    xc_autofree char *name = status_value(status, "Name");
+    if (!list || !name || xc_set_parse_list(&cpus, list, pid, NULL) < 0)
+        return;
+    strays->seen++;
+    if (xc_set_subset(&cpus, housekeeping) || matches(chk_param(in, "except"), name) ||
+        is_of_a_job(in, pid))
+        return;
+    if (++strays->count <= 6)
+        xc_text_addf(&strays->names, "%s%s (%s)", strays->count > 1 ? ", " : "", name, pid);
+}
+
+static void run_strays(const struct xc_check_input *in, struct xc_findings *out)
+{
+    xc_autoset struct xc_set housekeeping = XC_SET_EMPTY;
+    xc_cleanup(clear_strays) struct strays strays = {0};
+    long most = 0;
+    if (!chk_housekeeping(in, out, &housekeeping))
+        return;
+    chk_param_number(in, "most", &most);
+    xc_autonames char **names = xc_root_list(in->root, "/proc");
+    for (char **name = names; name && *name; name++)
+        if (isdigit((unsigned char)**name))
+            judge_process(in, *name, &housekeeping, &strays);
+    xc_autofree char *want = xc_set_format(&housekeeping);
+    if (strays.seen == 0)
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "no process is to be seen in /proc");
+    else if (strays.count > (size_t)most)
+        chk_say(out, strayed(in, XC_HOST_SERVICES),
+                (struct chk_words){.want = want,
+                                   .hint = "put their units into system.slice and restrict it: "
+                                           "AllowedCPUs=; host.slices says which slice is open"},
+                "%zu host processes may run on training CPUs: %s%s", strays.count,
+                strays.names.data ? strays.names.data : "", strays.count > 6 ? ", …" : "");
+    else
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu processes, %zu may leave them",
+                strays.seen, strays.count);
+}
+
+static const struct xc_check strays = {
+    .id = "host.strays",
+    .code = "HST05",
+    .what = "no host process may run on training CPUs; jobs and kernel threads are excused",
+    .cost = XC_COST_SCAN,
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .params = strays_params,
+    .run = run_strays,
+};
+
+/* ---- host.steal ------------------------------------------------------------------------------------------ */
+
+static const struct xc_check_param steal_params[] = {
+    {"most", XC_PARAM_NUMBER, "1%", "of CPU time since the last run, taken by the hypervisor", NULL},
+    {0},
+};
+
+/* "cpu  user nice system idle iowait irq softirq steal …", in ticks */
+static bool read_stat(const struct xc_check_input *in, int64_t *steal, int64_t *total)
+{
+    xc_autofree char *line = xc_root_read_line(in->root, "/proc/stat");
+    long long v[8];
+    if (!line || sscanf(line, "cpu %lld %lld %lld %lld %lld %lld %lld %lld", &v[0], &v[1], &v[2],
+                        &v[3], &v[4], &v[5], &v[6], &v[7]) != 8)
+        return false;
+    *steal = v[7];
+    *total = 0;
+    for (size_t i = 0; i < XC_COUNT(v); i++) {
+        if (v[i] < 0 || v[i] > INT64_MAX / 16)
+            return false;
+        *total += v[i];
+    }
+    return true;
+}
+
+/* Waiting for a CPU on a machine whose CPUs idle is a sign of the same: told, not judged. */
+static double pressure(const struct xc_check_input *in)
+{
+    xc_autofree char *line = xc_root_read_line(in->root, "/proc/pressure/cpu");
+    double average;
+    return line && sscanf(line, "some avg10=%lf", &average) == 1 ? average : -1;
+}
+
+static void run_steal(const struct xc_check_input *in, struct xc_findings *out)
+{
+    int64_t steal, total, stolen, passed;
+    long most = 1;
+    char text[48] = "";
+    if (in->node->environment == XC_BARE) {
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "no hypervisor takes CPU time here");
+        return;
+    }
+    if (!read_stat(in, &steal, &total)) {
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "/proc/stat has no steal time");
+        return;
+    }
+    chk_param_number(in, "most", &most);
+    bool known = chk_delta(in, steal, &stolen, "steal.ticks");
+    known &= chk_delta(in, total, &passed, "steal.total");
+    if (!known || passed == 0) {
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "an earlier run of this boot is needed");
+        return;
+    }
+    double waiting = pressure(in), percent = 100.0 * (double)stolen / (double)passed;
+    if (waiting >= 0)
+        snprintf(text, sizeof text, "; CPU pressure %.1f%%", waiting);
+    if (percent > (double)most)
+        chk_say(out, chk_bad(in),
+                (struct chk_words){.want = "an own CPU for each virtual one",
+                                   .hint = "ask the provider: the hypervisor runs something else "
+                                           "on these cores"},
+                "%.2f%% of CPU time was stolen since the last run%s", percent, text);
+    else
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%.2f%% of CPU time was stolen%s",
+                percent, text);
+}
+
+static const struct xc_check steal = {
+    .id = "host.steal",
+    .code = "HST06",
+    .what = "the hypervisor takes no CPU time away (virtual machines)",
+    .at = XC_AT_HEALTH | XC_AT_EPILOG | XC_AT_CLI,
+    .needs = XC_NEEDS_PREVIOUS,
+    .on_fail = XC_FAIL_WARN,
+    .params = steal_params,
+    .run = run_steal,
+};
+
+/* ---- host.profiling ---------------------------------------------------------------------------------------- */
+
+static const struct xc_check_param profiling_params[] = {
+    {"perf", XC_PARAM_NUMBER, "2", "highest kernel.perf_event_paranoid that is accepted", NULL},
+    {"kptr", XC_PARAM_NUMBER, "1", "highest kernel.kptr_restrict", NULL},
+    {"ptrace", XC_PARAM_NUMBER, "1", "highest kernel.yama.ptrace_scope", NULL},
+    {0},
+};
+
+static size_t at_most(const struct xc_check_input *in, struct xc_findings *out, const char *param,
+                      const char *path, const char *name)
+{
+    long have, most = 0;
+    char want[32], hint[96];
+    if (!xc_root_read_long(in->root, &have, "%s", path))
+        return 0;
+    chk_param_number(in, param, &most);
+    snprintf(want, sizeof want, "at most %ld", most);
+    snprintf(hint, sizeof hint, "sysctl %s=%ld", name, most);
+    if (have > most)
+        chk_say(out, chk_bad(in), (struct chk_words){.device = name, .want = want, .hint = hint},
+                "%s is %ld: users cannot profile their own jobs", name, have);
+    return 1;
+}
+
+static void run_profiling(const struct xc_check_input *in, struct xc_findings *out)
+{
+    size_t before = out->count;
+    size_t seen = at_most(in, out, "perf", "/proc/sys/kernel/perf_event_paranoid",
+                          "kernel.perf_event_paranoid");
+    seen += at_most(in, out, "kptr", "/proc/sys/kernel/kptr_restrict", "kernel.kptr_restrict");
+    seen += at_most(in, out, "ptrace", "/proc/sys/kernel/yama/ptrace_scope",
+                    "kernel.yama.ptrace_scope");
+    if (out->count != before)
+        return;
+    chk_say(out, seen ? XC_CHECK_PASS : XC_CHECK_UNKNOWN, (struct chk_words){0}, "%s",
+            seen ? "users can run perf and nsys on their own jobs"
+                 : "no setting is readable");
+}
+
+static const struct xc_check profiling = {
+    .id = "host.profiling",
+    .code = "HST07",
+    .what = "users can run perf and nsys on their own jobs",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .params = profiling_params,
+    .run = run_profiling,
+};
+
+const struct xc_check *const chk_host[] = {&slices, &irqs,  &workqueues, &cmdline,
+                                           &strays, &steal, &profiling,  NULL};
