@@ -88,13 +88,14 @@ static bool is_step_name(const struct xc_step *step, const char *name, size_t le
 }
 
 /* Cuts path behind this step's own component; false when it has none. */
-static bool cut_at_step(const struct xc_step *step, char *path)
+static bool cut_at_step(const struct xc_step *step, char *path, bool *deep)
 {
     for (char *part = path; *part;) {
         while (*part == '/')
             part++;
         size_t length = strcspn(part, "/");
         if (is_step_name(step, part, length)) {
+            *deep = part[length] != '\0';
             part[length] = '\0';
             return true;
         }
@@ -140,12 +141,12 @@ int cpuset_find(const struct xc_step *step, pid_t pid, struct step_cpuset *out,
     if (!again)
         return xc_error_nomem(error);
     char *path = step->cpuset_v1_fd >= 0 ? own_path(lines, true) : NULL;
-    if (path && cut_at_step(step, path)) {
+    if (path && cut_at_step(step, path, &out->deep)) {
         out->v1 = true;
         return open_cpuset(step->cpuset_v1_fd, path, "", "cpuset.cpus", out, error);
     }
     path = step->cgroup_v2_fd >= 0 ? own_path(again, false) : NULL;
-    if (path && cut_at_step(step, path))
+    if (path && cut_at_step(step, path, &out->deep))
         return open_cpuset(step->cgroup_v2_fd, path, "/user", "cpuset.cpus.effective", out, error);
     return 0;
 }
@@ -271,24 +272,22 @@ static bool evict_one(int step_fd)
     return gone;
 }
 
-/* On v1 the step's directory is its user's, and processes of his other steps can have made directories
- * in it already, too deep or with CPUs that they write again and again: the kernel then refuses to
- * narrow what is above. The directory becomes root's and those in it go. */
-static int narrow_contested(struct step_cpuset *cpuset, const struct xc_set *keep,
-                            struct xc_error *error)
+int cpuset_take_back(const struct step_cpuset *cpuset)
 {
     char name[NAME_MAX + 1];
-    if (!cpuset->v1 || !any_directory(cpuset->fd, name))
+    if (!cpuset->v1 || cpuset->fd < 0 || cpuset->deep)
+        return 0;
+    if (fchown(cpuset->fd, 0, 0) < 0) /* from now on nothing new comes */
         return -1;
-    cpuset->contested = true;
-    if (fchown(cpuset->fd, 0, 0) < 0)
-        return xc_error_errno(error, cpuset->path, "cannot take it back");
+    if (!any_directory(cpuset->fd, name))
+        return 0;
     for (unsigned tries = 0; tries < EVICTIONS_MAX && any_directory(cpuset->fd, name); tries++)
         evict_one(cpuset->fd);
-    return write_set_at(cpuset->fd, "cpuset.cpus", keep, error);
+    return any_directory(cpuset->fd, name) ? -1 : 1;
 }
 
-int cpuset_narrow(struct step_cpuset *cpuset, const struct xc_set *away, struct xc_error *error)
+int cpuset_narrow(const struct step_cpuset *cpuset, const struct xc_set *away,
+                  struct xc_error *error)
 {
     xc_autoset struct xc_set keep = XC_SET_EMPTY;
     if (cpuset_effective(cpuset, &keep, NULL, error) < 0)
@@ -298,9 +297,8 @@ int cpuset_narrow(struct step_cpuset *cpuset, const struct xc_set *away, struct 
         return xc_error_nomem(error);
     if (xc_set_empty(&keep))
         return xc_error_set(error, XC_EINPUT, cpuset->path, "nothing would be left of it");
-    if (((cpuset->v1 && narrow_below(cpuset->fd, &keep, 0, error) < 0) ||
-         write_set_at(cpuset->fd, "cpuset.cpus", &keep, error) < 0) &&
-        narrow_contested(cpuset, &keep, error) < 0)
+    if ((cpuset->v1 && narrow_below(cpuset->fd, &keep, 0, error) < 0) ||
+        write_set_at(cpuset->fd, "cpuset.cpus", &keep, error) < 0)
         return xc_error_wrap(error, "cannot narrow the step's cpuset %s", cpuset->path);
     xc_autoset struct xc_set now = XC_SET_EMPTY;
     if (cpuset_effective(cpuset, &now, NULL, error) < 0)

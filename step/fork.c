@@ -121,11 +121,7 @@ static void exclude(struct xc_step *step, struct step_cpuset *cpuset, struct xc_
     struct masks masks = masks_take(step);
     if (cpuset_narrow(cpuset, housekeeping, &error) < 0) {
         say_error(step, &error);
-        if (cpuset->contested)
-            step->table.head->flags |= TABLE_DENIED;
     } else {
-        if (cpuset->contested)
-            say(step, "somebody had made directories in the step's cpuset: they were removed");
         step->table.head->flags |= XC_REC_NARROWED;
         cpuset_effective(cpuset, allowed, mems, NULL);
     }
@@ -162,6 +158,20 @@ static void finish(struct xc_step *step, pid_t pid)
     cpuset_close(&cpuset);
 }
 
+/* With the first task: what comes later would have all CPUs until the last one is forked. */
+static void take_back(struct xc_step *step, pid_t pid)
+{
+    struct step_cpuset cpuset;
+    if (!step->exclude)
+        return;
+    int rc = cpuset_find(step, pid, &cpuset, NULL) < 0 ? 0 : cpuset_take_back(&cpuset);
+    if (rc > 0)
+        say(step, "directories that somebody had made in this step's cpuset were removed");
+    if (rc < 0)
+        step->table.head->flags |= TABLE_DENIED;
+    cpuset_close(&cpuset);
+}
+
 void step_post_fork(struct xc_step *step, const struct xc_step_host *host, int local_id, pid_t pid)
 {
     uint64_t began = now_us();
@@ -172,6 +182,8 @@ void step_post_fork(struct xc_step *step, const struct xc_step_host *host, int l
         table_slot(&step->table, (unsigned)local_id)->pid = pid;
         step->forked++;
     }
+    if (step->forked <= 1)
+        take_back(step, pid);
     if (step->forked == step->ntasks) {
         finish(step, pid);
         if (step->kind == XC_STEP_EXTERN && head->message[0])

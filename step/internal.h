@@ -119,8 +119,8 @@ enum xc_verdict step_task_init(struct xc_step *step, const struct xc_step_host *
 struct step_cpuset {
     int fd; /* of the directory, -1: the step has none of its own */
     bool v1;
-    char *path;     /* for messages */
-    bool contested; /* found when narrowing: directories of its user's stood in the way */
+    char *path; /* for messages */
+    bool deep;  /* the task is in a directory below it */
 };
 /* From /proc/PID/cgroup (pid 0: our own). -1: cannot be told, with the reason; fd -1 and 0: there is
  * none. */
@@ -131,9 +131,13 @@ int cpuset_effective(const struct step_cpuset *cpuset, struct xc_set *cpus, stru
                      struct xc_error *error);
 /* CPUs of the job's cpuset, one level up; empty when it cannot be told. */
 void cpuset_job_cpus(const struct step_cpuset *cpuset, struct xc_set *cpus);
-/* Takes `away` out of the step's CPUs: on v1 out of the directories below it first. Those that stand in
- * the way are removed. */
-int cpuset_narrow(struct step_cpuset *cpuset, const struct xc_set *away, struct xc_error *error);
+/* On v1 Slurm gives the step's directory to its user, and a process of his other steps can have made
+ * directories in it already: a place with all of its CPUs until it is narrowed, and one that keeps the
+ * kernel from narrowing it. It becomes root's, and they go. 1: some were there, -1: some are. */
+int cpuset_take_back(const struct step_cpuset *cpuset);
+/* Takes `away` out of the step's CPUs: on v1 out of the directories below it first. */
+int cpuset_narrow(const struct step_cpuset *cpuset, const struct xc_set *away,
+                  struct xc_error *error);
 
 /* ---- the kernel's word for a task (kernel.c) --------------------------------------------------------------- */
 

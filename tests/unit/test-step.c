@@ -1167,21 +1167,31 @@ static void directories_of_a_user_in_a_v1_step_cannot_stop_it(void **state)
     if (geteuid() != 0)
         skip(); /* it takes the directory back */
     xc_cleanup(look_away) struct cgroups cg = {0};
-    look(&cg, V1("/slurm/job_5/step_0/task_0"), "v1/slurm/job_5/step_0");
+    look(&cg, V1("/slurm/job_5/step_0"), "v1/slurm/job_5/step_0");
     run("cd %s/cg/v1/slurm/job_5/step_0 && ln -s cpuset.cpus cpuset.effective_cpus && "
         "mkdir -p a/1/2/3/4/5/6/7/8/9/10 b/1/2 b/3 && chown -R %d .",
         scratch, NOBODY);
     xc_autoset struct xc_set away = XC_SET_EMPTY;
     xc_set_add(&away, 0);
+    assert_int_equal(cpuset_take_back(&cg.found), 1);
+    assert_int_equal(cpuset_take_back(&cg.found), 0);
     if (cpuset_narrow(&cg.found, &away, &cg.error) < 0)
         fail_msg("%s", cg.error.message);
-    assert_true(cg.found.contested);
     expect_file("cg/v1/slurm/job_5/step_0/cpuset.cpus", "1-3");
     struct stat st;
     assert_int_equal(fstat(cg.found.fd, &st), 0);
     assert_int_equal(st.st_uid, 0);
     assert_int_equal(faccessat(cg.found.fd, "a", F_OK, 0), -1);
     assert_int_equal(faccessat(cg.found.fd, "b", F_OK, 0), -1);
+}
+
+static void directories_that_slurm_has_its_tasks_in_stay(void **state)
+{
+    (void)state;
+    xc_cleanup(look_away) struct cgroups cg = {0};
+    make_v1(&cg);
+    assert_int_equal(cpuset_take_back(&cg.found), 0);
+    expect_file("cg/v1/slurm/job_5/step_0/task_1/deeper/cpuset.cpus", "\n");
 }
 
 static void a_cpuset_is_not_narrowed_to_nothing(void **state)
@@ -1297,6 +1307,7 @@ int main(void)
         launch_test(a_process_that_is_gone_is_an_error),
         launch_test(a_v1_cpuset_is_narrowed_from_below),
         launch_test(directories_of_a_user_in_a_v1_step_cannot_stop_it),
+        launch_test(directories_that_slurm_has_its_tasks_in_stay),
         launch_test(a_cpuset_is_not_narrowed_to_nothing),
         launch_test(a_kernel_that_takes_the_change_and_keeps_the_cpus_is_caught),
         launch_test(a_mask_is_read_back_and_a_dead_process_is_an_error),
