@@ -14,6 +14,7 @@ static const struct cli_command commands[] = {
     {"job", "[ID[.STEP]]", "what was bound where in a running or recent job on this node", cli_job},
     {"check", "[--machine M] [--policy FILE] [--only ID,…] [--json|--prometheus|--list]",
      "is this node fit: CPUs, memory, GPUs, NICs and Slurm against the policy", cli_check},
+    {"topo", "lint FILE…", "is the NCCL topology file right", cli_topo},
     {"snapshot", "[-o FILE] [--json]", "write what this machine is, for the steps to read",
      cli_snapshot},
     {"capture", "[-o FILE]", "pack this machine's description, sanitized, for --machine elsewhere",
