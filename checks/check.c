@@ -1,5 +1,5 @@
 /* Which checks are there, which of them run, and what may the policy say to them? */
-#include <time.h>
+#include <ctype.h>
 
 #include "work.h"
 
@@ -227,20 +227,25 @@ enum xc_check_verdict chk_bad(const struct xc_check_input *in)
 
 #define TEXT_MAX 400
 
-/* Files, names and policies may hold anything: a finding's texts can stand in a drain reason. */
+/* Files, names and policies may hold anything: what could end a string or a line somewhere is left
+ * out, and a finding's texts can be put anywhere. Apostrophes stay between letters. */
 static char *clean(const char *text)
 {
     size_t length = text ? strnlen(text, TEXT_MAX) : 0;
     while (text && length == TEXT_MAX && length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
         length--; /* not in the middle of a character */
-    char *copy = strndup(text ? text : "", length);
-    for (char *c = copy; c && *c; c++) {
-        unsigned char u = (unsigned char)*c;
-        if (u < 0x20 || u == 0x7f)
-            *c = ' ';
-        else if (u == '"' || u == '\'' || u == '\\' || u == '`')
-            *c = '.';
+    char *copy = malloc(length + 1), *to = copy;
+    for (size_t i = 0; copy && i < length; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool apostrophe = c == '\'' && i > 0 && isalpha((unsigned char)text[i - 1]) &&
+                          isalpha((unsigned char)text[i + 1]);
+        if (c < 0x20 || c == 0x7f)
+            *to++ = ' ';
+        else if (apostrophe || !strchr("\"'`\\", c))
+            *to++ = text[i];
     }
+    if (copy)
+        *to = '\0';
     return copy;
 }
 

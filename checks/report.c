@@ -33,6 +33,9 @@ void xc_finding_reason(const struct xc_finding *finding, char *buffer, size_t si
     while (end > 0 && ((unsigned char)buffer[end] & 0xc0) == 0x80)
         end--; /* not in the middle of a character */
     memcpy(buffer + end, code, (size_t)tail + 1);
+    for (char *c = buffer; *c; c++)
+        if (*c == '\'')
+            *c = ' ';
 }
 
 static void count_line(const struct xc_findings *findings, struct xc_text *out)

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <xcloud/check.h>
+
 #include "../policy/policy.h"
 #include "cli.h"
 
@@ -143,6 +145,20 @@ static int not_valid(const struct xc_error *error)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
+/* `checks:` belongs to the checks' own room: every class, and nodes without one. */
+static int check_checks(const struct xc_policy *policy, const char *file, struct xc_error *error)
+{
+    size_t classes = xc_policy_nclasses(policy);
+    for (size_t i = 0; i <= classes; i++) {
+        cli_autorules struct xc_rules *rules = NULL;
+        const char *name = i < classes ? xc_policy_class_name(policy, i) : NULL;
+        if (pol_resolve_class(policy, name, &rules, error) < 0 ||
+            xc_check_validate(rules, file, error) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int check(struct options *o)
 {
     struct xc_error error = {0};
@@ -160,7 +176,8 @@ static int check(struct options *o)
         return cli_fail(&error);
     cli_autopolicy struct xc_policy *policy = NULL;
     const char *name = xc_streq(file, "-") ? "standard input" : file;
-    if (xc_policy_parse(text, length, name, &policy, &error) < 0)
+    if (xc_policy_parse(text, length, name, &policy, &error) < 0 ||
+        check_checks(policy, name, &error) < 0)
         return not_valid(&error);
     size_t classes = xc_policy_nclasses(policy);
     printf("ok: %zu class%s, hash %s\n", classes, classes == 1 ? "" : "es", xc_policy_hash(policy));

@@ -149,8 +149,8 @@ struct xc_check_input {
     const struct xc_check_rule *rule; /* NULL: the policy does not name it */
 };
 
-/* Texts are printable ASCII or UTF-8 without control characters, quotes or backslashes, and short:
- * whatever a machine's files hold, they can be put into a drain reason. */
+/* Texts have no control characters, quotes, backquotes or backslashes (apostrophes between letters
+ * alone) and are short, whatever a machine holds. */
 struct xc_finding {
     const struct xc_check *check;
     enum xc_check_verdict verdict;
