@@ -122,7 +122,7 @@ void xc_rules_free(struct xc_rules *rules)
     xc_names_free(&rules->nics.not_);
     xc_names_free(&rules->nics.export_);
     free(rules->topo.file);
-    free(rules->topo.map);
+    pol_map_free(rules->topo.map, rules->topo.nmap);
     free(rules->nccl_version);
     free_env(rules);
     free_checks(rules);

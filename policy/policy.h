@@ -19,7 +19,7 @@ struct pol_reading;
 enum pol_kind {
     POL_VALUE, /* a value with a reader */
     POL_MAP,   /* a mapping with known members; layers merge member by member */
-    POL_ITEMS, /* a list of such mappings */
+    POL_ITEMS, /* a list of such mappings; with a reader, a value of the layer that has it */
     POL_NAMED, /* a mapping with free names; its reader judges the whole of it */
 };
 
@@ -101,6 +101,12 @@ int pol_read_pci(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_strings(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_export(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_topo_file(struct pol_reading *r, const struct xc_yaml *node);
+int pol_read_topo_map(struct pol_reading *r, const struct xc_yaml *node);
+int pol_read_map_numa(struct pol_reading *r, const struct xc_yaml *node);
+int pol_read_map_gen(struct pol_reading *r, const struct xc_yaml *node);
+int pol_read_map_gpus(struct pol_reading *r, const struct xc_yaml *node);
+int pol_read_map_nics(struct pol_reading *r, const struct xc_yaml *node);
+void pol_map_free(struct xc_topo_group *groups, size_t count);
 int pol_read_nccl_version(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_limit(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_resume(struct pol_reading *r, const struct xc_yaml *node);

@@ -68,7 +68,7 @@ static int apply_key(struct pol_reading *r, const struct pol_key *key, const str
 {
     char path[128];
     snprintf(path, sizeof path, "%s%s", prefix, key->name);
-    if (key->kind == POL_VALUE)
+    if (key->kind == POL_VALUE || (key->kind == POL_ITEMS && key->read))
         return apply_value(r, key, layers, path);
     if (key->kind != POL_MAP)
         return 0;

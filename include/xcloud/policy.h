@@ -56,6 +56,14 @@ struct xc_env_rule {
     unsigned line;
 };
 
+/* One entry of `topo: map:`: a switch that the machine does not show. */
+struct xc_topo_group {
+    int numa;            /* OS number of the NUMA node that it is on */
+    unsigned gen;        /* PCIe generation of its links, 0: as its devices say */
+    char **gpus, **nics; /* PCI addresses; GPUs also by number, NICs by name; NULL: none */
+    unsigned line;
+};
+
 /* One `checks:` entry; the values other than on_fail belong to the check's own room. */
 struct xc_check_rule {
     char *id;
@@ -117,7 +125,8 @@ struct xc_rules {
         bool none;  /* `file: none`: this class must not have one */
         enum xc_topo_over over_image;
         enum xc_on_fail proof; /* IGNORE, WARN or REFUSE */
-        char *map;             /* not used before topo/ exists; NULL */
+        struct xc_topo_group *map; /* what the machine's PCI does not say; NULL: nothing */
+        size_t nmap;
     } topo;
     struct xc_env_rule *env;
     size_t nenv;
