@@ -88,6 +88,22 @@ $rest
 "
 }
 
+@test "a jobs: entry that the environment picks does not keep housekeeping CPUs in" {
+    # on a machine of which the step has a part: min_share would leave it alone, and SLURM_JOB_QOS is
+    # the user's to set
+    sed -e "s/^cores 1/cores $CPUS/" -e "s/cores=0 /cores=0-$LAST /" \
+        -e "s/cores=1 /cores=$CPUS-$((2 * CPUS - 1)) /" \
+        "$HERE/../machines/two-node-2cpu.machine" >"$BATS_TEST_TMPDIR/larger"
+    "$HERE/../machines/make-machine" "$BATS_TEST_TMPDIR/larger" "$BATS_TEST_TMPDIR/machine"
+    xcloud snapshot --machine "$BATS_TEST_TMPDIR/machine" -o "$DIR/nodes/n1/run/xcloud/node.snapshot"
+    printf '%s\n' 'version: 1' 'mode: bind' 'defaults:' '  cpus: {housekeeping: "0"}' \
+        '  bind: {min_share: none}' 'jobs:' '  - when: {qos: mine}' \
+        "    bind: {min_share: $CPUS cores}" | policy
+    run -0 as_user env SLURM_JOB_QOS=mine srun -n1 -c"$CPUS" bash -c 'taskset -c 0 true || echo refused'
+    rm "$DIR/nodes/n1/run/xcloud/node.snapshot"
+    contains "$output" refused
+}
+
 @test "--cpu-bind=none and map_cpu onto a housekeeping CPU stay inside" {
     run -0 as_user srun -n1 -c"$CPUS" --cpu-bind=none bash -c "$allowed"
     expect mask "${lines[-1]}" "$rest"
