@@ -19,8 +19,8 @@ static uint64_t value_hash(const char *value)
 
 void env_forget_outer(const struct xc_step_host *host)
 {
-    char list[VALUE_MAX], value[VALUE_MAX];
-    if (host->get(host->ctx, "XCLOUD_ENV", list, sizeof list) < 0)
+    xc_autofree char *list = malloc(VALUE_MAX), *value = malloc(VALUE_MAX);
+    if (!list || !value || host->get(host->ctx, "XCLOUD_ENV", list, VALUE_MAX) < 0)
         return;
     char *rest = list;
     for (char *entry; (entry = strsep(&rest, ","));) {
@@ -29,7 +29,7 @@ void env_forget_outer(const struct xc_step_host *host)
             continue;
         *equals = '\0';
         char hash[17];
-        if (host->get(host->ctx, entry, value, sizeof value) < 0)
+        if (host->get(host->ctx, entry, value, VALUE_MAX) < 0)
             continue;
         snprintf(hash, sizeof hash, "%016" PRIx64, value_hash(value));
         if (xc_streq(hash, equals + 1))
@@ -42,6 +42,7 @@ struct writer {
     const struct xc_step_host *host;
     struct xc_text ours; /* XCLOUD_ENV */
     struct xc_text *report;
+    char *have; /* VALUE_MAX bytes: too many for a stack that the user may have made small */
     bool set;
 };
 
@@ -60,8 +61,8 @@ static void assign(struct writer *writer, const char *name, const char *value)
 /* One variable by its rule; the line says what became of it. */
 static void apply_one(struct writer *writer, const struct xc_plan_env *env)
 {
-    char have[VALUE_MAX];
-    bool present = writer->host->get(writer->host->ctx, env->name, have, sizeof have) == 0;
+    char *have = writer->have;
+    bool present = writer->host->get(writer->host->ctx, env->name, have, VALUE_MAX) == 0;
     bool same = present && xc_streq(have, env->value);
     char from[48] = "the plan";
     if (env->line)
@@ -96,9 +97,13 @@ static void apply_one(struct writer *writer, const struct xc_plan_env *env)
 void env_apply(const struct xc_step_host *host, const struct xc_plan_task *task, bool placed,
                const char *exec_path, bool set, struct xc_text *report)
 {
-    struct writer writer = {.host = host, .report = report, .set = set};
-    char have[VALUE_MAX];
+    xc_autofree char *have = malloc(VALUE_MAX);
+    struct writer writer = {.host = host, .report = report, .have = have, .set = set};
     bool workers = false;
+    if (!have) {
+        xc_text_add(report, "no memory for variables: none is set\n");
+        return;
+    }
     for (size_t i = 0; i < task->nenv; i++) {
         bool shares = xc_streq(task->env[i].name, "XCLOUD_PLAN");
         if (shares && !placed)
@@ -108,7 +113,7 @@ void env_apply(const struct xc_step_host *host, const struct xc_plan_task *task,
     }
     /* torchrun starts its workers through PYTHON_EXEC: xcloud-exec binds each and goes on */
     if (workers && exec_path && access(exec_path, X_OK) == 0 &&
-        host->get(host->ctx, "PYTHON_EXEC", have, sizeof have) < 0)
+        host->get(host->ctx, "PYTHON_EXEC", have, VALUE_MAX) < 0)
         assign(&writer, "PYTHON_EXEC", exec_path);
     xc_autofree char *ours = xc_text_take(&writer.ours);
     if (set && ours && *ours)
