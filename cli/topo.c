@@ -31,11 +31,16 @@ static const struct option long_options[] = {
 
 static int usage(FILE *out, int rc)
 {
-    fputs(
-        "usage: xcloud topo lint [--strict] [--json] FILE…\n"
-        "  FILE - is standard input. Exit status: 0 clean, or warnings without --strict;\n"
-        "  1 warnings with --strict; 2 errors, usage or input. xcloud-topo(7) explains findings.\n",
-        out);
+    fputs("usage: xcloud topo lint [--strict] [--json] FILE…\n"
+          "       xcloud topo verify [--strict] [--json] [MACHINE] [FILE]\n"
+          "       xcloud topo generate [MACHINE] [-o FILE]\n"
+          "       xcloud topo normalize [-o FILE] FILE\n"
+          "       xcloud topo show [MACHINE] [FILE]\n"
+          "  MACHINE: [--machine DIR|ARCHIVE] [--policy FILE] [--node NAME]; without it this one.\n"
+          "  FILE: - is standard input; without one the policy's topo: file: on the machine.\n"
+          "  Exit status: 0 clean, or warnings without --strict; 1 warnings with --strict;\n"
+          "  2 errors, usage or input. xcloud-topo(7) explains the findings.\n",
+          out);
     return rc;
 }
 
@@ -58,6 +63,51 @@ static const char *shown_name(const char *name)
     return xc_streq(name, "-") ? "<stdin>" : name;
 }
 
+/* ---- machines -------------------------------------------------------------------------------------- */
+
+struct subject {
+    struct xc_root *root;
+    struct xc_node *node;
+    struct xc_rules *rules;
+};
+
+static void subject_clear(struct subject *subject)
+{
+    xc_rules_free(subject->rules);
+    xc_node_free(subject->node);
+    xc_root_close(subject->root);
+}
+#define autosubject xc_cleanup(subject_clear)
+
+static int open_subject(const struct request *request, struct subject *subject,
+                        struct xc_error *error)
+{
+    char buffer[256];
+    const char *name = cli_node_name(request->machine, request->node, buffer, sizeof buffer);
+    if (cli_open_machine(request->machine, request->node, &subject->root, &subject->node, error) <
+            0 ||
+        cli_rules(request->policy, subject->node, name, NULL, NULL, &subject->rules, error) < 0)
+        return -1;
+    return 0;
+}
+
+/* The file that was named, or the policy's on that machine; *name is what it is called. */
+static char *read_subject(const struct request *request, const struct subject *subject,
+                          const char **name, size_t *length, struct xc_error *error)
+{
+    if (request->nfiles == 1) {
+        *name = shown_name(request->files[0]);
+        return read_file(request->files[0], length, error);
+    }
+    *name = subject->rules->topo.file;
+    if (*name)
+        return xc_root_read(subject->root, length, error, "%s", *name);
+    xc_error_set(error, XC_EINPUT, NULL, "%s; name one",
+                 subject->rules->topo.none ? "the policy wants no topology file on this machine"
+                                           : "the policy names no topology file for this machine");
+    return NULL;
+}
+
 /* ---- lint and verify ------------------------------------------------------------------------------- */
 
 static int status(const struct request *request, const struct xc_topo_findings *findings)
@@ -65,28 +115,36 @@ static int status(const struct request *request, const struct xc_topo_findings *
     return findings->errors ? 2 : findings->warnings && request->strict ? 1 : 0;
 }
 
-static int judge(const struct request *request, const char *file)
+static int fail_about(const char *file, struct xc_error *error)
+{
+    if (!*error->where && file)
+        snprintf(error->where, sizeof error->where, "%.250s", file);
+    return cli_fail(error);
+}
+
+static int report(const struct request *request, const char *file,
+                  const struct xc_topo_findings *findings)
+{
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    if (request->json)
+        xc_topo_findings_json(findings, file, &text);
+    else
+        xc_topo_findings_text(findings, file, &text);
+    int rc = cli_print(&text);
+    return rc ? rc : status(request, findings);
+}
+
+static int lint_file(const struct request *request, const char *file)
 {
     struct xc_error error = {0};
     struct xc_topo_findings findings = {0};
-    xc_autotext struct xc_text text = XC_TEXT_INIT;
     size_t length;
     xc_autofree char *bytes = read_file(file, &length, &error);
-    int rc = !bytes || xc_topo_lint(bytes, length, &findings, &error) < 0 ? -1 : 0;
-    if (rc < 0) {
-        if (!*error.where)
-            snprintf(error.where, sizeof error.where, "%.250s", shown_name(file));
-        xc_topo_findings_clear(&findings);
-        return cli_fail(&error);
-    }
-    if (request->json)
-        xc_topo_findings_json(&findings, shown_name(file), &text);
-    else
-        xc_topo_findings_text(&findings, shown_name(file), &text);
-    rc = status(request, &findings);
+    int rc = !bytes || xc_topo_lint(bytes, length, &findings, &error) < 0
+                 ? fail_about(shown_name(file), &error)
+                 : report(request, shown_name(file), &findings);
     xc_topo_findings_clear(&findings);
-    int printed = cli_print(&text);
-    return printed ? printed : rc;
+    return rc;
 }
 
 static int lint(const struct request *request)
@@ -95,10 +153,86 @@ static int lint(const struct request *request)
     if (request->nfiles == 0)
         return cli_usage("topo", "lint needs a file");
     for (int i = 0; i < request->nfiles; i++) {
-        int rc = judge(request, request->files[i]);
+        int rc = lint_file(request, request->files[i]);
         worst = rc > worst ? rc : worst;
     }
     return worst;
+}
+
+static int verify(const struct request *request)
+{
+    struct xc_error error = {0};
+    autosubject struct subject subject = {0};
+    struct xc_topo_findings findings = {0};
+    const char *name = NULL;
+    size_t length;
+    if (request->nfiles > 1)
+        return cli_usage("topo", "verify takes one file");
+    if (open_subject(request, &subject, &error) < 0)
+        return cli_fail(&error);
+    xc_autofree char *bytes = read_subject(request, &subject, &name, &length, &error);
+    int rc =
+        !bytes || xc_topo_verify(bytes, length, subject.node, subject.rules, &findings, &error) < 0
+            ? fail_about(name, &error)
+            : report(request, name, &findings);
+    xc_topo_findings_clear(&findings);
+    return rc;
+}
+
+/* ---- writing a file, and showing one --------------------------------------------------------------- */
+
+static int deliver(const struct request *request, struct xc_text *text)
+{
+    struct xc_error error = {0};
+    if (!request->output || xc_streq(request->output, "-"))
+        return cli_print(text);
+    return xc_write_atomic(request->output, text->data, text->length, 0644, &error) < 0
+               ? cli_fail(&error)
+               : 0;
+}
+
+static int generate(const struct request *request)
+{
+    struct xc_error error = {0};
+    autosubject struct subject subject = {0};
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    if (request->nfiles)
+        return cli_usage("topo", "generate takes no file; -o FILE writes one");
+    if (open_subject(request, &subject, &error) < 0 ||
+        xc_topo_generate(subject.node, subject.rules, &text, &error) < 0)
+        return cli_fail(&error);
+    return deliver(request, &text);
+}
+
+static int normalize(const struct request *request)
+{
+    struct xc_error error = {0};
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    size_t length;
+    if (request->nfiles != 1)
+        return cli_usage("topo", "normalize takes one file");
+    xc_autofree char *bytes = read_file(request->files[0], &length, &error);
+    if (!bytes || xc_topo_normalize(bytes, length, &text, &error) < 0)
+        return fail_about(shown_name(request->files[0]), &error);
+    return deliver(request, &text);
+}
+
+static int show(const struct request *request)
+{
+    struct xc_error error = {0};
+    autosubject struct subject subject = {0};
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    const char *name = NULL;
+    size_t length;
+    bool file_alone = request->nfiles == 1 && !request->machine;
+    if (request->nfiles > 1)
+        return cli_usage("topo", "show takes one file");
+    if (!file_alone && open_subject(request, &subject, &error) < 0)
+        return cli_fail(&error);
+    xc_autofree char *bytes = read_subject(request, &subject, &name, &length, &error);
+    if (!bytes || xc_topo_show(bytes, length, subject.node, &text, &error) < 0)
+        return fail_about(name, &error);
+    return cli_print(&text);
 }
 
 /* ---- the command ----------------------------------------------------------------------------------- */
@@ -134,7 +268,11 @@ int cli_topo(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(const struct request *request);
-    } verbs[] = {{"lint", lint}};
+    } verbs[] = {{"lint", lint},
+                 {"verify", verify},
+                 {"generate", generate},
+                 {"normalize", normalize},
+                 {"show", show}};
     const char *names[XC_COUNT(verbs) + 1] = {0};
     struct request request = {0};
     int option;
