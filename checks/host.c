@@ -450,8 +450,9 @@ static void run_strays(const struct xc_check_input *in, struct xc_findings *out)
         if (isdigit((unsigned char)**name))
             judge_process(in, *name, &housekeeping, &strays);
     xc_autofree char *want = xc_set_format(&housekeeping);
-    if (strays.seen == 0)
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "no process is to be seen in /proc");
+    if (strays.seen <= 1)
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
+                "no process but PID 1 is to be seen in /proc");
     else if (strays.count > (size_t)most)
         chk_say(out, strayed(in, XC_HOST_SERVICES),
                 (struct chk_words){.want = want,

@@ -58,6 +58,10 @@ static const char *const patterns[] = {
     "/sys/devices/system/cpu/cpu*/cpuidle/state*/default_status",
     "/sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us",
     "/sys/devices/system/cpu/cpu*/microcode/version",
+    "/sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count",
+    "/sys/devices/system/edac/mc/mc*/*_count",
+    "/sys/devices/system/edac/mc/mc*/dimm*/dimm_label",
+    "/sys/devices/system/edac/mc/mc*/dimm*/dimm_*_count",
     "/sys/devices/system/node/online",
     "/sys/devices/system/node/possible",
     "/sys/devices/system/node/has_*",
@@ -74,12 +78,16 @@ static const char *const patterns[] = {
     "/sys/fs/cgroup/cpuset.*",
     "/sys/fs/cgroup/*/cpuset.cpus*",
     "/sys/fs/cgroup/*/cpuset.mems*",
+    "/sys/fs/cgroup/system.slice/slurmstepd.scope/cpuset.cpus*",
     "/sys/fs/cgroup/cpuset/*/cpuset.cpus",
     "/sys/fs/cgroup/cpuset/*/cpuset.mems",
     "/sys/kernel/iommu_groups/*/type",
     "/sys/kernel/mm/transparent_hugepage/enabled",
     "/sys/kernel/mm/transparent_hugepage/defrag",
+    "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
     "/sys/kernel/mm/ksm/run",
+    "/sys/kernel/irq/*/actions",
+    "/sys/module/arm_smmu_v3/parameters/*",
     "/sys/module/nvidia*/version",
     "/sys/module/nvidia*/parameters/*",
     "/sys/module/mlx5_*/version",
@@ -95,6 +103,12 @@ static const char *const patterns[] = {
     "/proc/irq/*/node",
     "/proc/sys/kernel/osrelease",
     "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/kernel/perf_event_paranoid",
+    "/proc/sys/kernel/kptr_restrict",
+    "/proc/sys/kernel/yama/ptrace_scope",
+    "/proc/1/status",
+    "/proc/stat",
+    "/proc/pressure/cpu",
     "/proc/sys/vm/zone_reclaim_mode",
     "/proc/sys/vm/nr_hugepages",
     "/proc/sys/vm/swappiness",
@@ -104,6 +118,27 @@ static const char *const patterns[] = {
     "/proc/driver/nvidia/capabilities/*/mig/*/access",
     "/proc/driver/nvidia/capabilities/mig/*",
     "/etc/xcloud/gpu-kinds",
+    "/etc/nccl/*.xml",
+    "/run/nvidia-topologyd/virtualTopology.xml",
+    "/var/run/nvidia-topologyd/virtualTopology.xml",
+};
+
+/* Of files that name a site's hosts, people or secrets: the lines that are about the machine, by their
+ * first word. What Slurm says about nodes stays at home. */
+static const struct {
+    const char *pattern;
+    const char *keys[8];
+} filtered[] = {
+    {"/etc/slurm/slurm.conf",
+     {"TaskPlugin", "PluginDir", "PrologFlags", "KillOnBadExit", "SchedulerParameters",
+      "TopologyPlugin", "PlugStackConfig", NULL}},
+    {"/etc/slurm/cgroup.conf", {"Constrain*", "CgroupPlugin", NULL}},
+    {"/etc/slurm/plugstack.conf", {"include", "required", "optional", NULL}},
+    {"/etc/slurm/plugstack.conf.d/*", {"include", "required", "optional", NULL}},
+    {"/etc/enroot/enroot.conf", {"ENROOT_ROOTFS_WRITABLE", "ENROOT_REMAP_ROOT", NULL}},
+    {"/etc/enroot/enroot.conf.d/*.conf", {"ENROOT_ROOTFS_WRITABLE", "ENROOT_REMAP_ROOT", NULL}},
+    {"/etc/enroot/environ.d/*.env", {"NCCL_*", "MELLANOX_VISIBLE_DEVICES", NULL}},
+    {"/etc/nccl.conf", {"NCCL_*", NULL}},
 };
 
 static const char *const dmi_files[] = {"product_name",
@@ -142,9 +177,18 @@ static const char *const rdma_files[] = {"fw_ver",    "hca_type", "board_id",
 static const char *const port_files[] = {"state", "phys_state", "rate", "link_layer", NULL};
 static const char *const net_files[] = {"type", "dev_port", "operstate", "speed",
                                         "mtu",  "carrier",  "duplex",    NULL};
-/* Nothing but that they exist: what is_pod of read.c looks for. */
-static const char *const marks[] = {"/run/secrets/kubernetes.io", "/var/run/secrets/kubernetes.io",
-                                    "/.dockerenv", "/run/.containerenv", NULL};
+/* Nothing but that they exist: what is_pod of read.c and the checks look for. * in the last name. */
+static const char *const marks[] = {
+    "/run/secrets/kubernetes.io", "/var/run/secrets/kubernetes.io", "/.dockerenv",
+    "/run/.containerenv", "/dev/nvidia*", "/dev/nvidia-caps-imex-channels/channel*",
+    "/sys/bus/acpi/devices/NVDA200C*", "/sys/class/iommu/smmu3*", "/sys/module/gdrdrv",
+    "/sys/module/nv_peer_mem", "/etc/slurm/topology.conf", "/etc/slurm/topology.yaml",
+    "/usr/bin/scontrol", "/usr/local/bin/scontrol", "/opt/slurm/bin/scontrol",
+    "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.*",
+    "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.*", "/usr/lib64/libnvidia-ml.so.*",
+    "/usr/lib/slurm/*.so", "/usr/lib64/slurm/*.so", "/usr/lib/x86_64-linux-gnu/slurm-wlm/*.so",
+    "/usr/lib/aarch64-linux-gnu/slurm-wlm/*.so", "/usr/local/lib/slurm/*.so",
+    "/opt/slurm/lib/slurm/*.so", "/var/lib/xcloud/counters", "/run/xcloud/node.snapshot", NULL};
 
 /* ---- into the archive ----------------------------------------------------------------------------------- */
 
@@ -391,13 +435,97 @@ static int pack_cleaned(struct capture *capture, const char *path,
     return write_text(capture, path, &text);
 }
 
+static int mark(struct capture *capture, const char *path)
+{
+    return xc_root_exists(capture->root, "%s", path) ? write_entry(capture, path, AE_IFREG, "", 0)
+                                                     : 0;
+}
+
+static int pack_mark(struct capture *capture, const char *pattern)
+{
+    const char *last = strrchr(pattern, '/');
+    if (!strchr(last, '*'))
+        return mark(capture, pattern);
+    int length = (int)(last - pattern);
+    xc_autonames char **names = xc_root_list(capture->root, "%.*s", length, pattern);
+    for (char **name = names; name && *name; name++) {
+        struct xc_text text = XC_TEXT_INIT;
+        if (!xc_glob(last + 1, *name) || xc_streq(*name, "nvidia-caps-imex-channels"))
+            continue;
+        xc_text_addf(&text, "%.*s/%s", length, pattern, *name);
+        xc_autofree char *path = xc_text_take(&text);
+        if (!path)
+            return xc_error_nomem(capture->error);
+        if (mark(capture, path) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int pack_marks(struct capture *capture)
 {
-    for (const char *const *mark = marks; *mark; mark++)
-        if (xc_root_exists(capture->root, "%s", *mark) &&
-            write_entry(capture, *mark, AE_IFREG, "", 0) < 0)
+    for (const char *const *pattern = marks; *pattern; pattern++)
+        if (pack_mark(capture, *pattern) < 0)
             return -1;
     return 0;
+}
+
+/* ---- files of which some lines travel --------------------------------------------------------------------- */
+
+static bool travels(const char *line, const char *const *keys)
+{
+    char word[64];
+    line += strspn(line, " \t");
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(line, "= \t"), line);
+    for (; *keys; keys++)
+        if (xc_glob(*keys, word))
+            return true;
+    return false;
+}
+
+static int pack_filtered_file(struct capture *capture, const char *path, const char *const *keys)
+{
+    xc_autofree char *content = xc_root_read(capture->root, NULL, NULL, "%s", path);
+    struct xc_text kept = XC_TEXT_INIT, text = XC_TEXT_INIT;
+    char *rest = content, *line;
+    if (!content)
+        return 0;
+    while ((line = strsep(&rest, "\n")))
+        if (travels(line, keys))
+            xc_text_addf(&kept, "%s\n", line);
+    xc_autofree char *lines = xc_text_take(&kept);
+    if (!lines)
+        return xc_error_nomem(capture->error);
+    capture_sanitize(lines, capture->host, &text);
+    return write_text(capture, path, &text);
+}
+
+static int pack_filtered(struct capture *capture, const char *pattern, const char *const *keys)
+{
+    const char *last = strrchr(pattern, '/');
+    if (!strchr(last, '*'))
+        return pack_filtered_file(capture, pattern, keys);
+    xc_autonames char **names =
+        xc_root_list(capture->root, "%.*s", (int)(last - pattern), pattern);
+    for (char **name = names; name && *name; name++) {
+        struct xc_text text = XC_TEXT_INIT;
+        if (!xc_glob(last + 1, *name))
+            continue;
+        xc_text_addf(&text, "%.*s/%s", (int)(last - pattern), pattern, *name);
+        xc_autofree char *path = xc_text_take(&text);
+        if (!path)
+            return xc_error_nomem(capture->error);
+        if (pack_filtered_file(capture, path, keys) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int pack_power_zone(struct capture *capture, const char *zone)
+{
+    static const char *const files[] = {"name", "constraint_0_power_limit_uw",
+                                        "constraint_0_max_power_uw", NULL};
+    return pack_below(capture, zone, files);
 }
 
 static int pack_all(struct capture *capture)
@@ -412,7 +540,11 @@ static int pack_all(struct capture *capture)
         pack_cleaned(capture, "/proc/cmdline", capture_cmdline) < 0 ||
         pack_cleaned(capture, "/proc/cpuinfo", capture_without_serial) < 0)
         return -1;
-    return pack_marks(capture);
+    for (size_t i = 0; i < XC_COUNT(filtered); i++)
+        if (pack_filtered(capture, filtered[i].pattern, filtered[i].keys) < 0)
+            return -1;
+    return pack_links(capture, "/sys/class/powercap", pack_power_zone) < 0 ? -1
+                                                                           : pack_marks(capture);
 }
 
 /* ---- the archive ----------------------------------------------------------------------------------------- */

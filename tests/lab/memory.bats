@@ -24,7 +24,7 @@ teardown_file() { lab_down; }
 
 @test "nor in any task's memory policy, by preference, by bind or by interleave" {
     for mode in preferred bind interleave; do
-        out=$(as_user "srun --exclusive -n2 --gres=gpu:8 --xcloud-bind=memory=$mode bash -c 'head -n 1 /proc/self/numa_maps'" 2>/dev/null | sort)
+        out=$(as_user "srun --exclusive -n2 -c8 --gres=gpu:8 --xcloud-bind=memory=$mode bash -c 'head -n 1 /proc/self/numa_maps'" 2>/dev/null | sort)
         expect "$mode" "$(grep -cE '(prefer|bind|interleave)[^:]*:(0-1|2-3) ' <<<"$out")" 2
         lacks "$out" ":4"
     done
