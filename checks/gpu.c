@@ -459,13 +459,13 @@ static const struct xc_check leftovers = {
 /* ---- gpu.mig ------------------------------------------------------------------------------------------------- */
 
 static const struct xc_check_param mig_params[] = {
-    {"mode", XC_PARAM_WORD, "off", "whether GPUs must be split into instances", "on,off,any"},
+    {"split", XC_PARAM_BOOL, "off", "whether GPUs must be split into instances", NULL},
     {0},
 };
 
 static void run_mig(const struct xc_check_input *in, struct xc_findings *out)
 {
-    const char *mode = chk_param(in, "mode");
+    bool want = chk_param_bool(in, "split");
     size_t before = out->count, split = 0;
     if (no_nvidia(in, out) || no_gpus(in, out))
         return;
@@ -473,7 +473,7 @@ static void run_mig(const struct xc_check_input *in, struct xc_findings *out)
         bool mig = in->node->gpus[i].mig;
         char bdf[XC_BDF_TEXT];
         split += mig;
-        if (strcasecmp(mode, "any") != 0 && mig != (strcasecmp(mode, "on") == 0))
+        if (mig != want)
             chk_say(out, chk_bad(in),
                     (struct chk_words){.device = gpu_bdf(in, i, bdf),
                                        .want = mig ? "MIG off" : "MIG on",
@@ -659,7 +659,7 @@ static void ibgda(const struct xc_check_input *in, struct xc_findings *out, bool
                                    .want = "PeerMappingOverride=1 or gdrdrv",
                                    .hint = "options nvidia NVreg_RegistryDwords="
                                            "PeerMappingOverride=1, and NVreg_EnableStreamMemOPs=1"},
-                "GPUs cannot ring the NICs' doorbells (IBGDA)");
+                "GPUs cannot ring NIC doorbells (IBGDA)");
 }
 
 static void run_gdr(const struct xc_check_input *in, struct xc_findings *out)
