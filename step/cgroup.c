@@ -286,27 +286,38 @@ int cpuset_take_back(const struct step_cpuset *cpuset)
     return any_directory(cpuset->fd, name) ? -1 : 1;
 }
 
-int cpuset_narrow(const struct step_cpuset *cpuset, const struct xc_set *away,
-                  struct xc_error *error)
+static int set_all(const struct step_cpuset *cpuset, const struct xc_set *was,
+                   const struct xc_set *keep, struct xc_error *error)
 {
-    xc_autoset struct xc_set keep = XC_SET_EMPTY;
-    if (cpuset_effective(cpuset, &keep, NULL, error) < 0)
-        return -1;
-    xc_set_andnot(&keep, away);
-    if (keep.failed)
+    xc_autoset struct xc_set both = XC_SET_EMPTY;
+    xc_set_copy(&both, was);
+    xc_set_or(&both, keep);
+    if (both.failed)
         return xc_error_nomem(error);
-    if (xc_set_empty(&keep))
+    /* what is below must fit before and after: wide first when something is added */
+    if (cpuset->v1 && !xc_set_subset(keep, was) &&
+        write_set_at(cpuset->fd, "cpuset.cpus", &both, error) < 0)
+        return -1;
+    if (cpuset->v1 && narrow_below(cpuset->fd, keep, 0, error) < 0)
+        return -1;
+    return write_set_at(cpuset->fd, "cpuset.cpus", keep, error);
+}
+
+int cpuset_set(const struct step_cpuset *cpuset, const struct xc_set *keep, struct xc_error *error)
+{
+    xc_autoset struct xc_set was = XC_SET_EMPTY, now = XC_SET_EMPTY;
+    if (xc_set_empty(keep))
         return xc_error_set(error, XC_EINPUT, cpuset->path, "nothing would be left of it");
-    if ((cpuset->v1 && narrow_below(cpuset->fd, &keep, 0, error) < 0) ||
-        write_set_at(cpuset->fd, "cpuset.cpus", &keep, error) < 0)
-        return xc_error_wrap(error, "cannot narrow the step's cpuset %s", cpuset->path);
-    xc_autoset struct xc_set now = XC_SET_EMPTY;
+    if (cpuset_effective(cpuset, &was, NULL, error) < 0)
+        return -1;
+    if (set_all(cpuset, &was, keep, error) < 0)
+        return xc_error_wrap(error, "cannot change the step's cpuset %s", cpuset->path);
     if (cpuset_effective(cpuset, &now, NULL, error) < 0)
         return -1;
-    if (xc_set_intersects(&now, away)) {
+    if (!xc_set_subset(&now, keep)) {
         xc_autofree char *list = xc_set_format(&now);
         return xc_error_set(error, XC_ESYS, cpuset->path,
-                            "the kernel kept CPUs %s although it took the change",
+                            "the kernel made it CPUs %s although it took the change",
                             list ? list : "?");
     }
     return 0;

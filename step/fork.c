@@ -105,12 +105,53 @@ static bool leaves_enough(struct xc_step *step, const struct xc_set *allowed,
     return enough;
 }
 
-static void exclude(struct xc_step *step, struct step_cpuset *cpuset, struct xc_set *allowed,
-                    struct xc_set *housekeeping, struct xc_set *mems)
+/* Adds up to count whole cores of spare, the highest first: Slurm fills a job from the lowest. */
+static void add_cores(const struct xc_node *node, const struct xc_set *spare, unsigned count,
+                      struct xc_set *out)
+{
+    xc_autofree bool *taken = calloc(node->ncores + 1, sizeof *taken);
+    for (size_t i = node->ncpus; taken && i-- > 0;) {
+        int core = node->cpus[i].core;
+        if (core < 0 || !xc_set_has(spare, (size_t)node->cpus[i].os) || (!taken[core] && !count))
+            continue;
+        count -= !taken[core];
+        taken[core] = true;
+        xc_set_add(out, (size_t)node->cpus[i].os);
+    }
+}
+
+/* What the step's cpuset is to be. A step that Slurm has put on housekeeping CPUs so that too little
+ * would be left of it gets other cores of its own job instead; false: its job has none, nothing can be
+ * taken. One step left on them would be the way there for all of its user's work. */
+static bool choose_cpus(struct xc_step *step, const struct xc_set *allowed,
+                        const struct xc_set *job, struct xc_set *housekeeping, struct xc_set *keep)
+{
+    xc_set_copy(keep, allowed);
+    xc_set_andnot(keep, housekeeping);
+    if (leaves_enough(step, allowed, housekeeping))
+        return true;
+    xc_autoset struct xc_set spare = XC_SET_EMPTY, away = XC_SET_EMPTY;
+    xc_set_copy(&spare, job);
+    xc_set_andnot(&spare, allowed);
+    xc_set_andnot(&spare, housekeeping);
+    xc_set_copy(&away, allowed);
+    xc_set_and(&away, housekeeping);
+    if (xc_set_empty(&spare))
+        return false;
+    add_cores(step->node, &spare, xc_node_count_cores(step->node, &away), keep);
+    xc_autofree char *was = xc_set_format(&away), *is = xc_set_format(keep);
+    say(step, "Slurm put this step on housekeeping CPUs %s: it runs on CPUs %s of its job",
+        was ? was : "?", is ? is : "?");
+    return !keep->failed;
+}
+
+static void exclude(struct xc_step *step, struct step_cpuset *cpuset, const struct xc_set *job,
+                    struct xc_set *allowed, struct xc_set *housekeeping, struct xc_set *mems)
 {
     struct xc_error error = {0};
+    xc_autoset struct xc_set keep = XC_SET_EMPTY;
     if (!step->exclude || !xc_set_intersects(allowed, housekeeping) ||
-        !leaves_enough(step, allowed, housekeeping))
+        !choose_cpus(step, allowed, job, housekeeping, &keep))
         return;
     if (cpuset->fd < 0) {
         step->table.head->flags |= XC_REC_NO_CPUSET;
@@ -119,7 +160,7 @@ static void exclude(struct xc_step *step, struct step_cpuset *cpuset, struct xc_
         return;
     }
     struct masks masks = masks_take(step);
-    if (cpuset_narrow(cpuset, housekeeping, &error) < 0) {
+    if (cpuset_set(cpuset, &keep, &error) < 0) {
         say_error(step, &error);
     } else {
         step->table.head->flags |= XC_REC_NARROWED;
@@ -145,13 +186,14 @@ static void finish(struct xc_step *step, pid_t pid)
     } else {
         cpuset_job_cpus(&cpuset, &job);
     }
-    xc_set_andnot(&job, &allowed);
-    step->table.head->job_cores = xc_node_count_cores(step->node, &job);
     table_put_set(&step->table, TABLE_ALLOWED, &allowed);
     const struct xc_rules *rules = step->exclude ? step->node_rules : step->rules;
     if (rc == 0 && xc_plan_housekeeping(step->node, rules, &housekeeping, NULL, &error) < 0)
         say_error(step, &error);
-    exclude(step, &cpuset, &allowed, &housekeeping, &mems);
+    exclude(step, &cpuset, &job, &allowed, &housekeeping, &mems);
+    xc_set_andnot(&job, &allowed);
+    xc_set_andnot(&job, &housekeeping);
+    step->table.head->job_cores = xc_node_count_cores(step->node, &job);
     table_put_set(&step->table, TABLE_TRAINING, &allowed);
     table_put_set(&step->table, TABLE_HOUSEKEEPING, &housekeeping);
     table_put_mems(&step->table, &mems);

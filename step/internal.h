@@ -135,9 +135,9 @@ void cpuset_job_cpus(const struct step_cpuset *cpuset, struct xc_set *cpus);
  * directories in it already: a place with all of its CPUs until it is narrowed, and one that keeps the
  * kernel from narrowing it. It becomes root's, and they go. 1: some were there, -1: some are. */
 int cpuset_take_back(const struct step_cpuset *cpuset);
-/* Takes `away` out of the step's CPUs: on v1 out of the directories below it first. */
-int cpuset_narrow(const struct step_cpuset *cpuset, const struct xc_set *away,
-                  struct xc_error *error);
+/* Makes the step's CPUs keep, which is not empty and lies in its job's: on v1 in the directories below
+ * it first. */
+int cpuset_set(const struct step_cpuset *cpuset, const struct xc_set *keep, struct xc_error *error);
 
 /* ---- the kernel's word for a task (kernel.c) --------------------------------------------------------------- */
 

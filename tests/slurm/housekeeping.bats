@@ -131,6 +131,13 @@ $rest
     expect extern "$cpus" "$rest"
 }
 
+@test "a small step that Slurm puts on housekeeping CPUs gets others of its job" {
+    run -0 as_user salloc -Q --exclusive -N1 srun --exact -n1 -c1 bash -c "taskset -c 0 true || echo refused; $allowed"
+    contains "$output" "Slurm put this step on housekeeping CPUs 0"
+    contains "$output" refused
+    expect mask "${lines[-1]}" "$LAST"
+}
+
 @test "a step on housekeeping CPUs alone is left alone, and told" {
     run -0 as_user srun -n1 -c1 --exact --cpu-bind=none bash -c "$allowed"
     if [ "$(tail -n1 <<<"$output")" = 0 ]; then

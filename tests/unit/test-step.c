@@ -1140,6 +1140,28 @@ static void expect_file(const char *name, const char *want)
     assert_true(xc_starts(text, want));
 }
 
+static int narrow(const struct step_cpuset *cpuset, const struct xc_set *away, struct xc_error *error)
+{
+    xc_autoset struct xc_set keep = XC_SET_EMPTY;
+    if (cpuset_effective(cpuset, &keep, NULL, error) < 0)
+        return -1;
+    xc_set_andnot(&keep, away);
+    return cpuset_set(cpuset, &keep, error);
+}
+
+static void a_v1_cpuset_gets_other_cpus_of_its_job(void **state)
+{
+    (void)state;
+    xc_cleanup(look_away) struct cgroups cg = {0};
+    make_v1(&cg);
+    xc_autoset struct xc_set keep = XC_SET_EMPTY;
+    xc_set_add_range(&keep, 6, 7);
+    if (cpuset_set(&cg.found, &keep, &cg.error) < 0)
+        fail_msg("%s", cg.error.message);
+    expect_file("cg/v1/slurm/job_5/step_0/cpuset.cpus", "6-7");
+    expect_file("cg/v1/slurm/job_5/step_0/task_0/cpuset.cpus", "6-7");
+}
+
 static void a_v1_cpuset_is_narrowed_from_below(void **state)
 {
     (void)state;
@@ -1152,7 +1174,7 @@ static void a_v1_cpuset_is_narrowed_from_below(void **state)
     cpuset_job_cpus(&cg.found, &cpus);
     assert_int_equal(xc_set_count(&cpus), 8);
     xc_set_add(&away, 0);
-    if (cpuset_narrow(&cg.found, &away, &cg.error) < 0)
+    if (narrow(&cg.found, &away, &cg.error) < 0)
         fail_msg("%s", cg.error.message);
     expect_file("cg/v1/slurm/job_5/step_0/cpuset.cpus", "1-3");
     expect_file("cg/v1/slurm/job_5/step_0/task_0/cpuset.cpus", "1-3");
@@ -1175,7 +1197,7 @@ static void directories_of_a_user_in_a_v1_step_cannot_stop_it(void **state)
     xc_set_add(&away, 0);
     assert_int_equal(cpuset_take_back(&cg.found), 1);
     assert_int_equal(cpuset_take_back(&cg.found), 0);
-    if (cpuset_narrow(&cg.found, &away, &cg.error) < 0)
+    if (narrow(&cg.found, &away, &cg.error) < 0)
         fail_msg("%s", cg.error.message);
     expect_file("cg/v1/slurm/job_5/step_0/cpuset.cpus", "1-3");
     struct stat st;
@@ -1201,7 +1223,7 @@ static void a_cpuset_is_not_narrowed_to_nothing(void **state)
     make_v1(&cg);
     xc_autoset struct xc_set away = XC_SET_EMPTY;
     xc_set_add_range(&away, 0, 7);
-    assert_int_equal(cpuset_narrow(&cg.found, &away, &cg.error), -1);
+    assert_int_equal(narrow(&cg.found, &away, &cg.error), -1);
     assert_non_null(strstr(cg.error.message, "nothing would be left"));
     expect_file("cg/v1/slurm/job_5/step_0/cpuset.cpus", "0-3");
 }
@@ -1214,8 +1236,8 @@ static void a_kernel_that_takes_the_change_and_keeps_the_cpus_is_caught(void **s
     put("cg/v2/s/job_5/step_0/user/cpuset.cpus", "\n");
     xc_autoset struct xc_set away = XC_SET_EMPTY;
     xc_set_add(&away, 0);
-    assert_int_equal(cpuset_narrow(&cg.found, &away, &cg.error), -1);
-    assert_non_null(strstr(cg.error.message, "the kernel kept CPUs 0-3"));
+    assert_int_equal(narrow(&cg.found, &away, &cg.error), -1);
+    assert_non_null(strstr(cg.error.message, "the kernel made it CPUs 0-3"));
     expect_file("cg/v2/s/job_5/step_0/user/cpuset.cpus", "1-3");
 }
 
@@ -1305,6 +1327,7 @@ int main(void)
         launch_test(a_step_directory_without_the_controller_is_no_cpuset),
         launch_test(a_link_in_place_of_the_step_directory_is_not_followed),
         launch_test(a_process_that_is_gone_is_an_error),
+        launch_test(a_v1_cpuset_gets_other_cpus_of_its_job),
         launch_test(a_v1_cpuset_is_narrowed_from_below),
         launch_test(directories_of_a_user_in_a_v1_step_cannot_stop_it),
         launch_test(directories_that_slurm_has_its_tasks_in_stay),
