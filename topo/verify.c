@@ -138,7 +138,7 @@ static void absent(const struct subject *s, int i)
 /* ---- L2, L3: is it the same thing, at the same place? -------------------------------------------- */
 
 static void differs(const struct subject *s, const struct topo_element *e, const char *key,
-                    unsigned is, const char *nccl)
+                    unsigned is, int digits, const char *nccl)
 {
     const char *text = topo_value(e, key);
     char shown[TOPO_SHOWN];
@@ -146,7 +146,7 @@ static void differs(const struct subject *s, const struct topo_element *e, const
         return;
     struct xc_topo_finding *f =
         topo_found(s->findings, "L2", TOPO_ERROR, place_of(e, key),
-                   "%s is %s; the device's is 0x%04x", key, topo_shown(text, shown), is);
+                   "%s is %s; the device's is 0x%0*x", key, topo_shown(text, shown), digits, is);
     topo_nccl(f, "%s", nccl);
     topo_fix(f, "the file is another machine's, or leave %s out", key);
 }
@@ -160,9 +160,9 @@ static void verify_identity(const struct subject *s, int i)
     bool known;
     snprintf(text, sizeof text, "0x%06x", pci->class);
     if (class && topo_class_of(class, &known) != topo_class_of(text, &known))
-        differs(s, e, "class", pci->class, "take what the kernel says for it");
-    differs(s, e, "vendor", pci->vendor, "tune for another device");
-    differs(s, e, "device", pci->device, "tune for another device");
+        differs(s, e, "class", pci->class, 6, "take what the kernel says for it");
+    differs(s, e, "vendor", pci->vendor, 4, "tune for another device");
+    differs(s, e, "device", pci->device, 4, "tune for another device");
 }
 
 static void verify_numa(const struct subject *s, int i)
@@ -430,8 +430,8 @@ static void verify_pair(const struct subject *s, int gpu, int nic)
         return;
     struct xc_topo_finding *f = topo_found(
         s->findings, "L14", TOPO_WARNING, place_of(element(s, nic), "busid"),
-        "GPU %s and NIC %s %s, and not in the file", bdf_of(s->node, s->pci[gpu], a),
-        bdf_of(s->node, s->pci[nic], b), share ? "share a switch" : "do not share a switch");
+        "GPU %s and NIC %s %s", bdf_of(s->node, s->pci[gpu], a), bdf_of(s->node, s->pci[nic], b),
+        share ? "share a switch, and not in the file" : "share no switch, and do in the file");
     topo_nccl(f, share ? "not use GPUDirect RDMA between them"
                        : "take the NIC for near and send through the CPU");
     topo_fix(f, "xcloud topo generate");
