@@ -18,6 +18,23 @@ static int listed_housekeeping(const struct xc_node *node, const struct xc_rules
     return online.failed ? xc_error_nomem(error) : 0;
 }
 
+/* A line about listed CPUs that the machine lacks, or NULL ("all" and "!" name none). */
+static char *note_missing(const struct xc_node *node, const struct xc_cpulist *list)
+{
+    xc_autoset struct xc_set missing = XC_SET_EMPTY, online = XC_SET_EMPTY;
+    xc_node_online(node, &online);
+    if (xc_set_parse_list(&missing, list->text, NULL, NULL) < 0)
+        return NULL;
+    xc_set_andnot(&missing, &online);
+    if (xc_set_empty(&missing))
+        return NULL;
+    struct xc_text text = XC_TEXT_INIT;
+    xc_text_add(&text, "the policy's housekeeping CPUs ");
+    xc_text_add_set(&text, &missing);
+    xc_text_add(&text, " are not online on this machine");
+    return xc_text_take(&text);
+}
+
 int xc_plan_housekeeping(const struct xc_node *node, const struct xc_rules *rules,
                          struct xc_set *out, char **note, struct xc_error *error)
 {
@@ -29,6 +46,8 @@ int xc_plan_housekeeping(const struct xc_node *node, const struct xc_rules *rule
     if (rules->cpus.housekeeping == XC_HK_LIST) {
         if (listed_housekeeping(node, rules, out, error) < 0)
             return -1;
+        if (note)
+            *note = note_missing(node, &rules->cpus.housekeeping_list);
     } else {
         xc_node_flagged(node, XC_CPU_SLURM_SPEC, out);
         if (xc_set_empty(out) && note) {
@@ -118,6 +137,12 @@ static int find_training(struct work *work, struct xc_error *error)
     work->training_cores = xc_set_intersects(&plan->training, &plan->housekeeping)
                                ? count_cores(work->node, &plan->training)
                                : left;
+    left = count_cores(work->node, &plan->training);
+    if (work->rules->bind.min_share > 1 && left < need)
+        add_note(work, XC_NOTE_WARN, XC_NONE,
+                 "%u core%s for %u task%s: less than the policy's min_share of %u", left,
+                 left == 1 ? "" : "s", plan->ntasks, plan->ntasks == 1 ? "" : "s",
+                 work->rules->bind.min_share);
     plan->narrowed =
         !xc_set_equal(&plan->training, work->request->cpus ? work->request->cpus : &allowed);
     return plan->training.failed ? xc_error_nomem(error) : 0;

@@ -110,6 +110,10 @@ static void load_policy(struct xc_step *step, const struct xc_places *places,
     compare_hash(step, host, hash);
     step->node_rules = resolve(step, policy, NULL, NULL);
     rules_for_job(step, policy, host);
+    bool asked = step->words.verbose != XC_QUIET || step->words.explain || step->words.dry;
+    if (asked && step->rules && step->rules->unmatched_warn && xc_policy_nclasses(policy) > 0)
+        tell(step, "%s: no class of the policy matches this node: its defaults hold",
+             step->node_name);
     if (!step->rules)
         step->rules = xc_rules_builtin();
     else if (step->node_rules)

@@ -34,8 +34,8 @@ static bool boot_id(const struct xc_step *step, char id[64])
     return true;
 }
 
-/* waitpid with a deadline; the child is killed when it passes. */
-static int wait_for(pid_t pid, struct xc_error *error)
+/* waitpid with a deadline; the child is killed when it passes. said: what it wrote to stderr. */
+static int wait_for(pid_t pid, int said, struct xc_error *error)
 {
     uint64_t until = now_us() + MAKER_LIMIT_US;
     int status;
@@ -54,7 +54,12 @@ static int wait_for(pid_t pid, struct xc_error *error)
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
-    return xc_error_set(error, XC_ESYS, MAKER " snapshot", "it failed; run it as root to see why");
+    char line[400];
+    ssize_t length = read(said, line, sizeof line - 1);
+    line[length > 0 ? length : 0] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    return xc_error_set(error, XC_ESYS, MAKER " snapshot", "it failed: %s",
+                        line[0] ? line : "it did not say why");
 }
 
 static int spawn(char *const argv[], struct xc_error *error)
@@ -63,9 +68,13 @@ static int spawn(char *const argv[], struct xc_error *error)
     posix_spawnattr_t attributes;
     sigset_t none;
     sigemptyset(&none);
+    int said[2];
+    if (pipe2(said, O_CLOEXEC | O_NONBLOCK) < 0)
+        return xc_error_errno(error, MAKER, "cannot start it");
     posix_spawn_file_actions_init(&files);
-    for (int fd = 0; fd <= 2; fd++)
+    for (int fd = 0; fd <= 1; fd++)
         posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&files, said[1], 2);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigmask(&attributes, &none); /* slurmstepd blocks most signals */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
@@ -78,11 +87,11 @@ static int spawn(char *const argv[], struct xc_error *error)
     int rc = posix_spawn(&pid, MAKER, &files, &attributes, argv, environment);
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&attributes);
-    if (rc != 0) {
-        errno = rc;
-        return xc_error_errno(error, MAKER, "cannot start it");
-    }
-    return wait_for(pid, error);
+    close(said[1]);
+    errno = rc;
+    rc = rc ? xc_error_errno(error, MAKER, "cannot start it") : wait_for(pid, said[0], error);
+    close(said[0]);
+    return rc;
 }
 
 static int make(const struct xc_step *step, const char *path, struct xc_error *error)

@@ -125,8 +125,11 @@ EOF
 }
 
 @test "twenty steps leave nothing: no cgroup, no drained node" {
-    as_user "bash -c 'for i in \$(seq 20); do srun -n2 true || exit 1; done'"
+    jobs="find /sys/fs/cgroup/system.slice/lab_slurmstepd.scope -name 'job_*' | sort | tr '\n' ' '"
+    before=$(guest "$jobs")
+    as_user "bash -c 'for i in \$(seq 20); do srun -n2 true || exit 1; done'" 2>/dev/null
     # the extern step of the last one goes a moment later
-    expect cgroups "$(guest "for i in \$(seq 50); do n=\$(find /sys/fs/cgroup/system.slice/lab_slurmstepd.scope -name 'job_*' | wc -l); [ \$n = 0 ] && break; sleep 0.5; done; echo \$n")" 0
+    after=$(guest "for i in \$(seq 50); do now=\$($jobs); [ \"\$now\" = '$before' ] && break; sleep 0.5; done; echo \"\$now\"")
+    expect cgroups "$after" "$before"
     contains "$(guest sinfo -h -o %t)" idle
 }

@@ -124,6 +124,16 @@ C
     contains "$output" "ran"
 }
 
+@test "a snapshot that cannot be written: unbound, with the reason" {
+    rm -f "$DIR"/nodes/n1/run/xcloud/node.snapshot
+    mkdir "$DIR/nodes/n1/run/xcloud/node.snapshot"
+    run as_user srun -w n1 -N1 -n1 echo ran
+    rmdir "$DIR/nodes/n1/run/xcloud/node.snapshot"
+    expect status "$status" 0
+    contains "$output" "cannot write it: Is a directory"
+    contains "$output" ran
+}
+
 @test "a garbled snapshot is made anew" {
     run -0 as_user srun -w n1 -N1 -n1 true
     head -c 4096 /dev/urandom >"$DIR/nodes/n1/run/xcloud/node.snapshot"

@@ -413,6 +413,19 @@ static void without_gpus_ranks_are_spread(void **state)
     free(box);
 }
 
+static void housekeeping_cpus_that_are_not_there_are_named(void **state)
+{
+    (void)state;
+    struct box *box = hgx();
+    box_housekeeping(box, "0-7,5000");
+    struct xc_request request = box_request(box, 2);
+    struct xc_plan *plan = planned(&request);
+    assert_non_null(note_with(plan, XC_NOTE_INFO, "CPUs 5000 are not online"));
+    expect_set(&plan->housekeeping, "0-7,112-119");
+    xc_plan_free(plan);
+    free(box);
+}
+
 static void a_step_is_not_narrowed_below_its_min_share(void **state)
 {
     (void)state;
@@ -432,6 +445,13 @@ static void a_step_is_not_narrowed_below_its_min_share(void **state)
     plan = planned(&request);
     expect_set(&plan->training, "8-9,120-121");
     assert_true(plan->narrowed);
+    xc_plan_free(plan);
+    /* the whole machine is narrowed all the same, and that it is not enough is said */
+    box->rules.bind.min_share = 500;
+    request.cpus = NULL;
+    plan = planned(&request);
+    assert_true(plan->narrowed);
+    assert_non_null(note_with(plan, XC_NOTE_WARN, "less than the policy's min_share of 500"));
     xc_plan_free(plan);
     xc_set_free(&cpus);
     free(box);
@@ -835,6 +855,7 @@ int main(void)
         cmocka_unit_test(two_rails_a_gpu_and_shared_gpus_split_them),
         cmocka_unit_test(equally_near_nics_go_to_different_ranks),
         cmocka_unit_test(without_gpus_ranks_are_spread),
+        cmocka_unit_test(housekeeping_cpus_that_are_not_there_are_named),
         cmocka_unit_test(a_step_is_not_narrowed_below_its_min_share),
         cmocka_unit_test(one_core_of_many_gets_a_hint),
         cmocka_unit_test(a_remote_gpu_is_said_and_bound_to_what_is_allowed),
