@@ -417,7 +417,9 @@ static void housekeeping_cpus_that_are_not_there_are_named(void **state)
 {
     (void)state;
     struct box *box = hgx();
-    box_housekeeping(box, "0-7,5000");
+    char list[] = "0-7,5000";
+    box->rules.cpus.housekeeping = XC_HK_LIST;
+    box->rules.cpus.housekeeping_list.text = list;
     struct xc_request request = box_request(box, 2);
     struct xc_plan *plan = planned(&request);
     assert_non_null(note_with(plan, XC_NOTE_INFO, "CPUs 5000 are not online"));
