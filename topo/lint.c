@@ -120,6 +120,21 @@ static void lint_room(const struct topo_element *e, struct xc_topo_findings *fin
 
 /* ---- values ---------------------------------------------------------------------------------------- */
 
+/* Today's NCCL has room for all; an image may have an older one. */
+static void lint_children(const struct topo_tree *tree, const struct topo_element *e,
+                          struct xc_topo_findings *findings)
+{
+    int children = 0;
+    for (int c = e->first; c >= 0; c = tree->elements[c].next)
+        children++;
+    if (children <= TOPO_CHILDREN)
+        return;
+    struct xc_topo_finding *f = topo_found(findings, "D5", TOPO_WARNING, e->place,
+                                           "<%s> has %d elements", topo_name(e->kind), children);
+    topo_nccl(f, "refuse more than %d in one element before its version 2.29", TOPO_CHILDREN);
+    topo_fix(f, "keep GPUs and NICs alone, and the switches that join them");
+}
+
 static struct topo_place place_of(const struct topo_element *e, const char *key)
 {
     const struct topo_attr *a = topo_attr(e, key);
@@ -338,6 +353,7 @@ static void lint_element(const struct topo_tree *tree, const struct topo_element
 {
     lint_attributes(e, findings);
     lint_room(e, findings);
+    lint_children(tree, e, findings);
     if (e->kind == TOPO_CPU)
         lint_cpu(e, findings);
     else if (e->kind == TOPO_PCI)

@@ -8,6 +8,7 @@
 #define TOPO_STRING   254 /* a name or a value, with the character that ends it */
 #define TOPO_ATTRS    16
 #define TOPO_ELEMENTS 256
+#define TOPO_CHILDREN 128  /* of one element, before NCCL 2.29 */
 #define TOPO_UNNESTED 4096 /* ours: NCCL calls itself for each level of an unknown element */
 
 enum topo_kind {

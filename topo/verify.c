@@ -112,9 +112,9 @@ static void absent(const struct subject *s, int i)
     bool known = false, leaf = is_leaf(s, i);
     enum topo_class is = class ? topo_class_of(class, &known) : TOPO_IS_SWITCH;
     struct xc_topo_finding *f;
-    if (leaf && (is == TOPO_IS_GPU || is == TOPO_IS_NIC || !known)) {
+    if (leaf && (is == TOPO_IS_GPU || is == TOPO_IS_NIC || !class)) {
         f = topo_found(s->findings, "L1", TOPO_ERROR, place_of(e, "busid"),
-                       "there is no %s on this machine", topo_shown(busid, shown));
+                       "there is no GPU or NIC %s on this machine", topo_shown(busid, shown));
         topo_nccl(f, "not use this line, and place the device that is meant as the kernel does");
         char list[sizeof f->fix];
         list_devices(s->node, list, sizeof list);
