@@ -6,7 +6,7 @@
 /* ---- the table ---------------------------------------------------------------------------------- */
 
 static const struct xc_check *const *const families[] = {
-    chk_cpu, chk_numa, chk_host, chk_grace, chk_gpu, chk_nic,
+    chk_cpu,  chk_numa,      chk_host, chk_grace, chk_gpu,  chk_nic,
     chk_topo, chk_container, chk_nccl, chk_slurm, chk_self,
 };
 
@@ -99,8 +99,8 @@ static bool is_word(const char *words, const char *value)
 
 static const char *type_words(const struct xc_check_param *param)
 {
-    static const char *const words[] = {NULL, "on or off", "a number", "a CPU list",
-                                        "a list of names", "a text"};
+    static const char *const words[] = {NULL,         "on or off",       "a number",
+                                        "a CPU list", "a list of names", "a text"};
     return param->type == XC_PARAM_WORD ? param->words : words[param->type];
 }
 

@@ -14,6 +14,24 @@ bool chk_arm(const struct xc_check_input *in)
     return xc_streq(in->node->arch, "aarch64");
 }
 
+#define NVIDIA 0x10de
+
+bool chk_has_nvidia(const struct xc_check_input *in)
+{
+    for (size_t i = 0; i < in->node->ngpus; i++)
+        if (in->node->pci[in->node->gpus[i].pci].vendor == NVIDIA)
+            return true;
+    return in->node->ngpus == 0 && in->rules->expect.gpu_vendor == NVIDIA;
+}
+
+bool chk_no_nvidia(const struct xc_check_input *in, struct xc_findings *out)
+{
+    bool none = !chk_has_nvidia(in);
+    if (none)
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "this machine has no NVIDIA GPUs");
+    return none;
+}
+
 bool chk_hidden(const struct xc_check_input *in, struct xc_findings *out, const char *what)
 {
     if (in->node->environment == XC_BARE)

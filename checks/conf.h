@@ -7,7 +7,7 @@
 struct chk_conf {
     struct chk_pair {
         char *key, *value;
-    } *pairs;
+    } * pairs;
     size_t count, size;
     bool failed;
 };

@@ -4,8 +4,8 @@
 #define ENROOT "/etc/enroot"
 
 /* enroot reads enroot.conf and then enroot.conf.d/ *.conf; the later one wins. */
-static void read_enroot(const struct xc_check_input *in, struct chk_conf *base, struct chk_conf *more,
-                        size_t size, size_t *used)
+static void read_enroot(const struct xc_check_input *in, struct chk_conf *base,
+                        struct chk_conf *more, size_t size, size_t *used)
 {
     chk_conf_read(in->root, ENROOT "/enroot.conf", CHK_BLANK, base);
     xc_autonames char **names = xc_root_list(in->root, ENROOT "/enroot.conf.d");

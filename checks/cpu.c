@@ -62,9 +62,8 @@ static void offline_cpus(const struct xc_check_input *in, struct xc_findings *ou
         return;
     xc_autofree char *device = chk_cpus(&off);
     chk_say(out, chk_bad(in),
-            (struct chk_words){.device = device,
-                               .want = "online",
-                               .hint = "echo 1 > " CPU "/cpuN/online"},
+            (struct chk_words){
+                .device = device, .want = "online", .hint = "echo 1 > " CPU "/cpuN/online"},
             "%zu CPUs are offline", xc_set_count(&off));
 }
 
@@ -258,8 +257,8 @@ static enum bar bar_of(const struct xc_check_input *in, const struct idle *idle,
     if (!xc_root_read_long(in->root, &disabled, CPU "/cpu%d/cpuidle/state%zu/disable", cpu, state))
         return MISSING;
     if (disabled != 0) {
-        xc_autofree char *status = xc_root_read_line(
-            in->root, CPU "/cpu%d/cpuidle/state%zu/default_status", cpu, state);
+        xc_autofree char *status =
+            xc_root_read_line(in->root, CPU "/cpu%d/cpuidle/state%zu/default_status", cpu, state);
         return xc_streq(status, "disabled") ? BIOS : TOOL;
     }
     long latency = idle->states[state].latency_us;
@@ -400,10 +399,12 @@ static bool nothing_to_judge(const struct xc_check_input *in, struct xc_findings
             chk_hidden(in, out, "idle states");
             return true;
         }
-        if (chk_cmdline(in, "idle", &value, &known) || chk_cmdline(in, "cpuidle.off", &value, &known))
+        if (chk_cmdline(in, "idle", &value, &known) ||
+            chk_cmdline(in, "cpuidle.off", &value, &known))
             return false;
         chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.hint = "cpupower idle-info"},
-                "no idle states are listed (driver %s)", idle->driver[0] ? idle->driver : "unknown");
+                "no idle states are listed (driver %s)",
+                idle->driver[0] ? idle->driver : "unknown");
         return true;
     }
     if (deepest_listed(idle) == DEPTH_NONE) {
@@ -451,8 +452,8 @@ static const struct xc_check_param reached_params[] = {
     {0},
 };
 
-/* Each CPU's time in its deepest state grew by so much since the last run. *fell_behind: how many
- * CPUs have no earlier number. */
+/* Each CPU's time in its deepest state grew by so much since the last run. *known: CPUs that
+ * have an earlier number; *reached: those whose time grew. */
 static int64_t deep_time(const struct xc_check_input *in, const struct idle *idle, size_t *known,
                          size_t *reached)
 {
@@ -474,6 +475,17 @@ static int64_t deep_time(const struct xc_check_input *in, const struct idle *idl
     return total;
 }
 
+static bool is_limited(const struct xc_check_input *in)
+{
+    for (size_t i = 0; i < in->rules->nchecks; i++) {
+        const struct xc_check_rule *rule = &in->rules->checks[i];
+        for (size_t k = 0; xc_streq(rule->id, "cpu.cstate") && k < rule->nkeys; k++)
+            if (xc_streq(rule->keys[k], "limit"))
+                return true;
+    }
+    return false;
+}
+
 static void run_reached(const struct xc_check_input *in, struct xc_findings *out)
 {
     struct idle idle;
@@ -484,6 +496,11 @@ static void run_reached(const struct xc_check_input *in, struct xc_findings *out
         return;
     if (idle.count == 0 || deepest_listed(&idle) <= C1E) {
         chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "no state deeper than C1E is listed");
+        return;
+    }
+    if (is_limited(in)) {
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0},
+                "the policy keeps CPUs out of deep states");
         return;
     }
     chk_param_number(in, "over", &over);
@@ -555,10 +572,12 @@ static void switches(const struct xc_check_input *in, struct xc_findings *out, b
 /* Whether a powersave governor is no brake: the hardware chooses, and the preference says fast. */
 static bool prefers_speed(const struct xc_check_input *in, int cpu)
 {
-    xc_autofree char *driver = xc_root_read_line(in->root, CPU "/cpu%d/cpufreq/scaling_driver", cpu);
-    xc_autofree char *epp = xc_root_read_line(
-        in->root, CPU "/cpu%d/cpufreq/energy_performance_preference", cpu);
-    bool hardware = xc_streq(driver, "intel_pstate") || xc_starts(driver ? driver : "", "amd-pstate");
+    xc_autofree char *driver =
+        xc_root_read_line(in->root, CPU "/cpu%d/cpufreq/scaling_driver", cpu);
+    xc_autofree char *epp =
+        xc_root_read_line(in->root, CPU "/cpu%d/cpufreq/energy_performance_preference", cpu);
+    bool hardware =
+        xc_streq(driver, "intel_pstate") || xc_starts(driver ? driver : "", "amd-pstate");
     return hardware && (xc_streq(epp, "performance") || xc_streq(epp, "0"));
 }
 
@@ -735,7 +754,8 @@ static const struct xc_check throttle = {
 /* ---- cpu.power ---------------------------------------------------------------------------------------------- */
 
 static const struct xc_check_param power_params[] = {
-    {"least", XC_PARAM_NUMBER, NULL, "watts that a socket may draw for long; default: its TDP", NULL},
+    {"least", XC_PARAM_NUMBER, NULL, "watts that a socket may draw for long; default: its TDP",
+     NULL},
     {0},
 };
 
@@ -803,7 +823,9 @@ static void run_priority(const struct xc_check_input *in, struct xc_findings *ou
         xc_autofree char *list = xc_set_format(&have);
         chk_say(out, xc_set_empty(&have) ? XC_CHECK_NA : XC_CHECK_PASS, (struct chk_words){0},
                 "the policy lists no priority cores; this machine has %s",
-                xc_set_empty(&have) ? "none" : list ? list : "");
+                xc_set_empty(&have) ? "none"
+                : list              ? list
+                                    : "");
         return;
     }
     if (xc_cpulist_resolve(&in->rules->cpus.priority_list, &online, &want, "cpus.priority",

@@ -1,24 +1,15 @@
-/* Are all GPUs there by three ways, well connected, and has the driver complained? No NVML: what can
- * hang with a GPU is for health. */
+/* Are all GPUs there by three ways, well connected, with the right driver? No NVML: what can hang with
+ * a GPU is for health. */
 #include <ctype.h>
 #include <inttypes.h>
 
 #include "links.h"
 
-#define NVIDIA  0x10de
-#define DRIVER  "/proc/driver/nvidia"
+#define DRIVER "/proc/driver/nvidia"
 
 static const char *gpu_bdf(const struct xc_check_input *in, size_t gpu, char text[XC_BDF_TEXT])
 {
     return xc_bdf_text(&in->node->pci[in->node->gpus[gpu].pci].bdf, text);
-}
-
-static bool has_nvidia(const struct xc_check_input *in)
-{
-    for (size_t i = 0; i < in->node->ngpus; i++)
-        if (in->node->pci[in->node->gpus[i].pci].vendor == NVIDIA)
-            return true;
-    return in->node->ngpus == 0 && in->rules->expect.gpu_vendor == NVIDIA;
 }
 
 static bool no_gpus(const struct xc_check_input *in, struct xc_findings *out)
@@ -26,14 +17,6 @@ static bool no_gpus(const struct xc_check_input *in, struct xc_findings *out)
     if (in->node->ngpus == 0)
         chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "this machine has no GPUs");
     return in->node->ngpus == 0;
-}
-
-static bool no_nvidia(const struct xc_check_input *in, struct xc_findings *out)
-{
-    bool none = !has_nvidia(in);
-    if (none)
-        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "this machine has no NVIDIA GPUs");
-    return none;
 }
 
 /* ---- gpu.count --------------------------------------------------------------------------------------- */
@@ -58,8 +41,7 @@ static bool is_off_the_bus(const struct xc_check_input *in, const char *bdf)
 /* What the driver says of a GPU: "" when it has it, else why not. */
 static const char *driver_lacks(const struct xc_check_input *in, const char *bdf)
 {
-    xc_autofree char *text =
-        xc_root_read(in->root, NULL, NULL, DRIVER "/gpus/%s/information", bdf);
+    xc_autofree char *text = xc_root_read(in->root, NULL, NULL, DRIVER "/gpus/%s/information", bdf);
     if (!text)
         return "the driver does not have it";
     const char *excluded = strstr(text, "GPU Excluded:");
@@ -89,14 +71,16 @@ static size_t each_gpu(const struct xc_check_input *in, struct xc_findings *out,
         char bdf[XC_BDF_TEXT];
         gpu_bdf(in, i, bdf);
         const char *why = driver ? driver_lacks(in, bdf) : "";
-        if (is_off_the_bus(in, bdf))
+        if (!xc_root_exists(in->root, "/sys/bus/pci/devices/%s", bdf))
+            why = "it is gone from PCI";
+        else if (is_off_the_bus(in, bdf))
             why = "it has fallen off the bus: configuration space reads as ones";
         good += !*why;
         if (*why)
-            chk_say(out, XC_CHECK_FAIL,
-                    (struct chk_words){.device = bdf, .want = "a GPU that answers",
-                                       .hint = gone_hint},
-                    "%s", why);
+            chk_say(
+                out, XC_CHECK_FAIL,
+                (struct chk_words){.device = bdf, .want = "a GPU that answers", .hint = gone_hint},
+                "%s", why);
     }
     return good;
 }
@@ -110,11 +94,12 @@ static void wrong_model(const struct xc_check_input *in, struct xc_findings *out
         const struct xc_pci *pci = &in->node->pci[in->node->gpus[i].pci];
         char bdf[XC_BDF_TEXT];
         if (pci->vendor != vendor || (device && pci->device != device))
-            chk_say(out, XC_CHECK_FAIL,
-                    (struct chk_words){.device = gpu_bdf(in, i, bdf),
-                                       .want = want,
-                                       .hint = "expect: gpus: model, or the node's class, is wrong"},
-                    "it is %04x:%04x", pci->vendor, pci->device);
+            chk_say(
+                out, XC_CHECK_FAIL,
+                (struct chk_words){.device = gpu_bdf(in, i, bdf),
+                                   .want = want,
+                                   .hint = "expect: gpus: model, or the node's class, is wrong"},
+                "it is %04x:%04x", pci->vendor, pci->device);
     }
 }
 
@@ -131,7 +116,7 @@ static void run_count(const struct xc_check_input *in, struct xc_findings *out)
     long want = (long)in->rules->expect.gpu_count;
     char text[24];
     bool asked = chk_param_number(in, "count", &want) || in->rules->expect.has_gpus, known;
-    bool driver = has_nvidia(in) && xc_root_exists(in->root, DRIVER "/gpus");
+    bool driver = chk_has_nvidia(in) && xc_root_exists(in->root, DRIVER "/gpus");
     size_t before = out->count, devices = count_devices(in, &known);
     snprintf(text, sizeof text, "%ld", want);
     if (!asked && no_gpus(in, out))
@@ -139,7 +124,7 @@ static void run_count(const struct xc_check_input *in, struct xc_findings *out)
     if (asked && (size_t)want != in->node->ngpus)
         chk_say(out, XC_CHECK_FAIL, (struct chk_words){.want = text, .hint = gone_hint},
                 "%zu GPUs are on PCI", in->node->ngpus);
-    if (has_nvidia(in) && !driver && in->node->ngpus > 0)
+    if (chk_has_nvidia(in) && !driver && in->node->ngpus > 0)
         driver_is_missing(in, out);
     size_t good = each_gpu(in, out, driver);
     wrong_model(in, out);
@@ -187,199 +172,6 @@ static const struct xc_check pcie = {
     .on_fail = XC_FAIL_WARN,
     .params = chk_link_params,
     .run = run_pcie,
-};
-
-/* ---- gpu.xid ------------------------------------------------------------------------------------------- */
-
-static const struct xc_check_param xid_params[] = {
-    {"fatal", XC_PARAM_NAMES,
-     "46,48,62,64,74,79,81,92,95,110,119,120,136,140,143,155,156,158",
-     "Xids after which a GPU needs a reset, the node a reboot or a technician", NULL},
-    {"job", XC_PARAM_NAMES, "8,13,31,43,45,68,69,94",
-     "Xids that jobs cause and that say nothing about the node", NULL},
-    {0},
-};
-
-enum xid_class { XID_NONE, XID_JOB, XID_OTHER, XID_FATAL };
-
-struct xid_finding {
-    char device[XC_BDF_TEXT + 8];
-    char text[96];
-    enum xid_class class;
-    size_t count;
-};
-#define XIDS_MAX 32
-struct xids {
-    const struct xc_check_input *in;
-    struct xid_finding list[XIDS_MAX];
-    size_t count, of_jobs;
-    int64_t last_sequence, seen_sequence; /* of this log; of the previous run */
-};
-
-static bool number_in(const char *list, long number)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%ld", number);
-    xc_autonames char **names = xc_names_split(list);
-    for (char **name = names; name && *name; name++)
-        if (xc_streq(*name, text))
-            return true;
-    return false;
-}
-
-static enum xid_class class_of(const struct xc_check_input *in, long xid, const char *text)
-{
-    if (xid == 154) /* "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)" */
-        return strstr(text, "to 0x0") ? XID_JOB : XID_FATAL;
-    if (number_in(chk_param(in, "fatal"), xid))
-        return XID_FATAL;
-    return number_in(chk_param(in, "job"), xid) ? XID_JOB : XID_OTHER;
-}
-
-static void add_xid(struct xids *xids, const char *device, enum xid_class class, const char *text)
-{
-    if (class == XID_JOB) {
-        xids->of_jobs++;
-        return;
-    }
-    for (size_t i = 0; i < xids->count; i++) {
-        struct xid_finding *old = &xids->list[i];
-        if (xc_streq(old->device, device) && xc_streq(old->text, text)) {
-            old->count++;
-            return;
-        }
-    }
-    if (xids->count == XIDS_MAX)
-        return;
-    struct xid_finding *new = &xids->list[xids->count++];
-    *new = (struct xid_finding){.class = class, .count = 1};
-    snprintf(new->device, sizeof new->device, "%s", device);
-    snprintf(new->text, sizeof new->text, "%s", text);
-}
-
-/* "(PCI:0000:3b:00): 79, pid=…" behind "Xid " or "SXid " */
-static bool device_and_number(const char *at, char device[XC_BDF_TEXT + 8], long *number)
-{
-    const char *pci = strstr(at, "(PCI:"), *close = pci ? strchr(pci, ')') : NULL;
-    char *end;
-    if (!close || close - pci - 5 >= XC_BDF_TEXT)
-        return false;
-    snprintf(device, XC_BDF_TEXT + 8, "%.*s", (int)(close - pci - 5), pci + 5);
-    const char *digits = close + 1 + strspn(close + 1, ": ");
-    *number = strtol(digits, &end, 10);
-    return end != digits && *number >= 0;
-}
-
-static void take_record(struct xids *xids, char *line)
-{
-    char device[XC_BDF_TEXT + 8] = "", text[96];
-    const char *xid = strstr(line, "NVRM: Xid "), *sxid = strstr(line, ": SXid ");
-    long number;
-    if (xid && device_and_number(xid, device, &number)) {
-        const char *action = strstr(xid, "recovery action changed");
-        snprintf(text, sizeof text, "Xid %ld%s%.70s", number, action ? ": " : "",
-                 action ? action : "");
-        add_xid(xids, device, class_of(xids->in, number, xid), text);
-    } else if (sxid && device_and_number(sxid, device, &number)) {
-        bool fatal = strstr(sxid, "Fatal") && !strstr(sxid, "Non-fatal");
-        snprintf(text, sizeof text, "NVSwitch SXid %ld%s", number, fatal ? ", fatal" : "");
-        add_xid(xids, device, fatal ? XID_FATAL : XID_OTHER, text);
-    } else if (strstr(line, "NVRM") && strstr(line, "fallen off the bus")) {
-        const char *at = strstr(line, "GPU at PCI:");
-        if (at)
-            snprintf(device, sizeof device, "%.*s", (int)strspn(at + 11, "0123456789abcdefABCDEF:"),
-                     at + 11);
-        for (size_t n = strlen(device); n > 0 && device[n - 1] == ':'; n--)
-            device[n - 1] = '\0';
-        add_xid(xids, device, XID_FATAL, "the GPU has fallen off the bus");
-    }
-}
-
-/* "6,1234,5678,-;text" of /dev/kmsg; -1: a line of dmesg. */
-static int64_t sequence_of(const char *line)
-{
-    long long sequence;
-    const char *semicolon = strchr(line, ';');
-    return semicolon && sscanf(line, "%*u,%lld,", &sequence) == 1 && sequence >= 0 ? sequence : -1;
-}
-
-/* The last load of the driver: what an earlier one said is over. */
-static char *since_driver_load(char *log)
-{
-    char *start = log;
-    for (char *at = log; (at = strstr(at, "NVRM: loading NVIDIA")); at++)
-        start = at;
-    return start;
-}
-
-static void take_log(struct xids *xids, char *log)
-{
-    const struct xc_check_state *previous = xids->in->previous;
-    xids->seen_sequence = xids->last_sequence = -1;
-    if (chk_has_previous(xids->in))
-        xc_check_state_get(previous, "kmsg.sequence", &xids->seen_sequence);
-    char *rest = since_driver_load(log), *line;
-    while ((line = strsep(&rest, "\n"))) {
-        int64_t sequence = *line == ' ' ? -1 : sequence_of(line);
-        if (sequence >= 0 && sequence <= xids->seen_sequence)
-            continue;
-        if (sequence > xids->last_sequence)
-            xids->last_sequence = sequence;
-        take_record(xids, line);
-    }
-}
-
-static void say_xids(const struct xids *xids, struct xc_findings *out)
-{
-    for (size_t i = 0; i < xids->count; i++) {
-        const struct xid_finding *x = &xids->list[i];
-        char times[32] = "";
-        if (x->count > 1)
-            snprintf(times, sizeof times, ", %zu times", x->count);
-        chk_say(out, x->class == XID_FATAL ? XC_CHECK_FAIL : XC_CHECK_WARN,
-                (struct chk_words){.device = x->device,
-                                   .hint = x->class == XID_FATAL
-                                               ? "reset the GPU or reboot; if it comes back, "
-                                                 "nvidia-bug-report.sh and replace"
-                                               : "NVIDIA's table of Xids says what it means"},
-                "%s in the kernel's log%s", x->text, times);
-    }
-}
-
-static void run_xid(const struct xc_check_input *in, struct xc_findings *out)
-{
-    size_t before = out->count;
-    if (no_nvidia(in, out))
-        return;
-    xc_autofree struct xids *xids = calloc(1, sizeof *xids);
-    xc_autofree char *log = in->live && in->live->log ? strdup(in->live->log) : NULL;
-    if (!log || !xids) {
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.hint = "run it as root"},
-                "the kernel's log is not readable");
-        return;
-    }
-    xids->in = in;
-    take_log(xids, log);
-    if (in->next) {
-        int64_t last = xids->last_sequence > xids->seen_sequence ? xids->last_sequence
-                                                                 : xids->seen_sequence;
-        xc_check_state_set(in->next, last, "kmsg.sequence");
-    }
-    say_xids(xids, out);
-    if (out->count == before)
-        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "no new Xid of the GPUs, %zu of jobs",
-                xids->of_jobs);
-}
-
-static const struct xc_check xid = {
-    .id = "gpu.xid",
-    .code = "GPU03",
-    .what = "no new error of a GPU or NVSwitch in the kernel's log; those of jobs do not count",
-    .at = XC_AT_HEALTH | XC_AT_PROLOG | XC_AT_EPILOG | XC_AT_CLI,
-    .needs = XC_NEEDS_ROOT | XC_NEEDS_LOG,
-    .on_fail = XC_FAIL_WARN,
-    .params = xid_params,
-    .run = run_xid,
 };
 
 /* ---- gpu.leftovers ----------------------------------------------------------------------------------------- */
@@ -434,10 +226,11 @@ static void run_leftovers(const struct xc_check_input *in, struct xc_findings *o
             gpu >= 0 ? xc_root_read_line(in->root, "/proc/%s/comm", *pid) : NULL;
         char bdf[XC_BDF_TEXT];
         if (name && !excepted(in, name))
-            chk_say(out, XC_CHECK_FAIL,
-                    (struct chk_words){.device = gpu_bdf(in, (size_t)gpu, bdf),
-                                       .hint = "kill it; if it does not die, its GPU needs a reset"},
-                    "process %s (%s) of somebody else has it open", name, *pid);
+            chk_say(
+                out, XC_CHECK_FAIL,
+                (struct chk_words){.device = gpu_bdf(in, (size_t)gpu, bdf),
+                                   .hint = "kill it; if it does not die, its GPU needs a reset"},
+                "process %s (%s) of somebody else has it open", name, *pid);
     }
     if (out->count == before)
         chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "nobody has the job's %zu GPUs open",
@@ -467,7 +260,7 @@ static void run_mig(const struct xc_check_input *in, struct xc_findings *out)
 {
     bool want = chk_param_bool(in, "split");
     size_t before = out->count, split = 0;
-    if (no_nvidia(in, out) || no_gpus(in, out))
+    if (chk_no_nvidia(in, out) || no_gpus(in, out))
         return;
     for (size_t i = 0; i < in->node->ngpus; i++) {
         bool mig = in->node->gpus[i].mig;
@@ -547,7 +340,7 @@ static bool version_matches(const char *list, const char *version)
 static void run_driver(const struct xc_check_input *in, struct xc_findings *out)
 {
     size_t before = out->count;
-    if (no_nvidia(in, out))
+    if (chk_no_nvidia(in, out))
         return;
     xc_autofree char *text = xc_root_read(in->root, NULL, NULL, DRIVER "/version");
     xc_autofree char *module = module_version(text), *library = library_version(in);
@@ -618,10 +411,11 @@ static void run_imex(const struct xc_check_input *in, struct xc_findings *out)
     for (char **name = names; name && *name; name++)
         have += xc_starts(*name, "channel");
     if (have < (size_t)want)
-        chk_say(out, chk_bad(in),
-                (struct chk_words){.want = text,
-                                   .hint = "NVreg_CreateImexChannel0=1, or Slurm's switch/nvidia_imex"},
-                "%zu IMEX channels", have);
+        chk_say(
+            out, chk_bad(in),
+            (struct chk_words){.want = text,
+                               .hint = "NVreg_CreateImexChannel0=1, or Slurm's switch/nvidia_imex"},
+            "%zu IMEX channels", have);
     if (daemon && !runs(in, "nvidia-imex"))
         chk_say(out, chk_bad(in),
                 (struct chk_words){.want = "running", .hint = "systemctl start nvidia-imex"},
@@ -666,7 +460,7 @@ static void run_gdr(const struct xc_check_input *in, struct xc_findings *out)
 {
     const char *path = chk_param(in, "path");
     size_t before = out->count;
-    if (no_nvidia(in, out))
+    if (chk_no_nvidia(in, out))
         return;
     xc_autofree char *version = xc_root_read(in->root, NULL, NULL, DRIVER "/version");
     bool loaded = xc_root_exists(in->root, "/sys/module/nvidia_peermem") ||
@@ -683,20 +477,22 @@ static void run_gdr(const struct xc_check_input *in, struct xc_findings *out)
     if (!good)
         chk_say(out, chk_bad(in),
                 (struct chk_words){.want = path,
-                                   .hint = "modprobe nvidia_peermem, or the open kernel modules "
-                                           "(dma-buf): without either NCCL copies through the host"},
+                                   .hint =
+                                       "modprobe nvidia_peermem, or the open kernel modules "
+                                       "(dma-buf): without either NCCL copies through the host"},
                 "NICs cannot reach GPU memory that way: nvidia_peermem is %sloaded, the driver is "
                 "%s",
                 loaded ? "" : "not ", dmabuf ? "the open one" : "not the open one");
     if (chk_param_bool(in, "gdrcopy") && !gdrdrv)
-        chk_say(out, chk_bad(in),
-                (struct chk_words){.device = "gdrcopy", .want = "loaded", .hint = "modprobe gdrdrv"},
-                "gdrdrv is not loaded");
+        chk_say(
+            out, chk_bad(in),
+            (struct chk_words){.device = "gdrcopy", .want = "loaded", .hint = "modprobe gdrdrv"},
+            "gdrdrv is not loaded");
     if (chk_param_bool(in, "ibgda"))
         ibgda(in, out, gdrdrv);
     if (out->count == before)
-        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "by %s", loaded ? "nvidia_peermem"
-                                                                           : "dma-buf");
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "by %s",
+                loaded ? "nvidia_peermem" : "dma-buf");
 }
 
 static const struct xc_check gdr = {
@@ -709,5 +505,5 @@ static const struct xc_check gdr = {
     .run = run_gdr,
 };
 
-const struct xc_check *const chk_gpu[] = {&count, &pcie,   &xid,  &leftovers, &mig,
-                                          &driver, &imex, &gdr,  NULL};
+const struct xc_check *const chk_gpu[] = {&count,  &pcie, &chk_gpu_xid, &leftovers, &mig,
+                                          &driver, &imex, &gdr,         NULL};

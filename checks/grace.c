@@ -31,10 +31,9 @@ static size_t count_prefixed(const struct xc_check_input *in, const char *direct
 
 static const char *refusal(const char *log)
 {
-    static const char *const texts[] = {"Falling back to standard SMMU CMDQ",
-                                        "Detected disable_cmdqv=true",
-                                        "tegra241_cmdqv: failed to enable",
-                                        "unexpected error reported. vintf_map"};
+    static const char *const texts[] = {
+        "Falling back to standard SMMU CMDQ", "Detected disable_cmdqv=true",
+        "tegra241_cmdqv: failed to enable", "unexpected error reported. vintf_map"};
     for (size_t i = 0; log && i < XC_COUNT(texts); i++)
         if (strstr(log, texts[i]))
             return texts[i];
@@ -92,9 +91,9 @@ static void run_cmdqv(const struct xc_check_input *in, struct xc_findings *out)
         (log && strstr(log, "found companion CMDQV device")))
         chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "CMDQV is in use, %zu devices", devices);
     else
-        chk_say(out, XC_CHECK_UNKNOWN,
-                (struct chk_words){.hint = "journalctl -k -b | grep -i cmdqv"},
-                "%zu CMDQV devices; neither log nor interrupts tell whether they are used", devices);
+        chk_say(
+            out, XC_CHECK_UNKNOWN, (struct chk_words){.hint = "journalctl -k -b | grep -i cmdqv"},
+            "%zu CMDQV devices; neither log nor interrupts tell whether they are used", devices);
 }
 
 static const struct xc_check cmdqv = {
@@ -163,7 +162,8 @@ static void run_iommu(const struct xc_check_input *in, struct xc_findings *out)
         if (chk_is_rail(in, i))
             judge_group(in, in->node->nics[i].pci, &groups);
     if (groups.seen == 0)
-        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "no GPU or compute NIC is behind an IOMMU");
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0},
+                "no GPU or compute NIC is behind an IOMMU");
     else if (groups.bad > 0)
         chk_say(out, chk_bad(in),
                 (struct chk_words){.device = groups.devices.data ? groups.devices.data : "",

@@ -79,8 +79,8 @@ static void judge_slice(const struct xc_check_input *in, struct xc_findings *out
     char hint[160];
     xc_autofree char *text =
         xc_root_read_line(in->root, "%s/%s/%s", slices->base, name, slices->file);
-    snprintf(hint, sizeof hint,
-             "systemctl set-property %.60s AllowedCPUs=…, or xcloud host apply", name);
+    snprintf(hint, sizeof hint, "systemctl set-property %.60s AllowedCPUs=…, or xcloud host apply",
+             name);
     slices->judged++;
     if (!text) {
         xc_node_online(in->node, &cpus);
@@ -144,7 +144,8 @@ static void run_slices(const struct xc_check_input *in, struct xc_findings *out)
     if (out->count != before)
         return;
     if (slices.judged == 0)
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "no slice and no PID 1 is to be seen");
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
+                "no slice and no PID 1 is to be seen");
     else
         chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu slices and PID 1 stay there",
                 slices.judged - 1);
@@ -418,20 +419,45 @@ static bool is_of_a_job(const struct xc_check_input *in, const char *pid)
                       strstr(cgroup, "kubepods"));
 }
 
+/* 1 it may leave the set, 0 it stays there, -1 the file does not tell. */
+static int may_leave(const char *status, const struct xc_set *housekeeping)
+{
+    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+    xc_autofree char *list = status_value(status, "Cpus_allowed_list");
+    if (!list || xc_set_parse_list(&cpus, list, NULL, NULL) < 0)
+        return -1;
+    return !xc_set_subset(&cpus, housekeeping);
+}
+
+/* Threads bind themselves, and need not stay where their process was put. */
+static bool thread_may_leave(const struct xc_check_input *in, const char *pid,
+                             const struct xc_set *housekeeping)
+{
+    xc_autonames char **threads = xc_root_list(in->root, "/proc/%s/task", pid);
+    for (char **thread = threads; thread && *thread; thread++) {
+        if (xc_streq(*thread, pid))
+            continue;
+        xc_autofree char *status =
+            xc_root_read(in->root, NULL, NULL, "/proc/%s/task/%s/status", pid, *thread);
+        if (status && may_leave(status, housekeeping) == 1)
+            return true;
+    }
+    return false;
+}
+
 static void judge_process(const struct xc_check_input *in, const char *pid,
                           const struct xc_set *housekeeping, struct strays *strays)
 {
     xc_autofree char *status = xc_root_read(in->root, NULL, NULL, "/proc/%s/status", pid);
-    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
     if (!status || is_kernel_thread(status))
         return;
-    xc_autofree char *list = status_value(status, "Cpus_allowed_list");
     xc_autofree char *name = status_value(status, "Name");
-    if (!list || !name || xc_set_parse_list(&cpus, list, pid, NULL) < 0)
+    int leaves = may_leave(status, housekeeping);
+    if (!name || leaves < 0)
         return;
     strays->seen++;
-    if (xc_set_subset(&cpus, housekeeping) || matches(chk_param(in, "except"), name) ||
-        is_of_a_job(in, pid))
+    if (matches(chk_param(in, "except"), name) ||
+        (!leaves && !thread_may_leave(in, pid, housekeeping)) || is_of_a_job(in, pid))
         return;
     if (++strays->count <= 6)
         xc_text_addf(&strays->names, "%s%s (%s)", strays->count > 1 ? ", " : "", name, pid);
@@ -468,7 +494,7 @@ static void run_strays(const struct xc_check_input *in, struct xc_findings *out)
 static const struct xc_check strays = {
     .id = "host.strays",
     .code = "HST05",
-    .what = "no host process may run on training CPUs; jobs and kernel threads are excused",
+    .what = "no host thread may run on training CPUs; jobs and kernel threads are excused",
     .cost = XC_COST_SCAN,
     .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_CLI,
     .on_fail = XC_FAIL_WARN,
@@ -479,7 +505,8 @@ static const struct xc_check strays = {
 /* ---- host.steal ------------------------------------------------------------------------------------------ */
 
 static const struct xc_check_param steal_params[] = {
-    {"most", XC_PARAM_NUMBER, "1%", "of CPU time since the last run, taken by the hypervisor", NULL},
+    {"most", XC_PARAM_NUMBER, "1%", "of CPU time since the last run, taken by the hypervisor",
+     NULL},
     {0},
 };
 
@@ -526,7 +553,8 @@ static void run_steal(const struct xc_check_input *in, struct xc_findings *out)
     bool known = chk_delta(in, steal, &stolen, "steal.ticks");
     known &= chk_delta(in, total, &passed, "steal.total");
     if (!known || passed == 0) {
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "an earlier run of this boot is needed");
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
+                "an earlier run of this boot is needed");
         return;
     }
     double waiting = pressure(in), percent = 100.0 * (double)stolen / (double)passed;
@@ -590,8 +618,7 @@ static void run_profiling(const struct xc_check_input *in, struct xc_findings *o
     if (out->count != before)
         return;
     chk_say(out, seen ? XC_CHECK_PASS : XC_CHECK_UNKNOWN, (struct chk_words){0}, "%s",
-            seen ? "users can run perf and nsys on their own jobs"
-                 : "no setting is readable");
+            seen ? "users can run perf and nsys on their own jobs" : "no setting is readable");
 }
 
 static const struct xc_check profiling = {

@@ -64,15 +64,17 @@ struct judging {
     size_t judged, unknown;
 };
 
-static void say_width(struct judging *j, const struct chk_link *link, uint32_t want, const char *why)
+static void say_width(struct judging *j, const struct chk_link *link, uint32_t want,
+                      const char *why)
 {
     char text[32];
     snprintf(text, sizeof text, "x%u", want);
-    chk_say(j->out, XC_CHECK_FAIL,
-            (struct chk_words){.device = link->bdf,
-                               .want = text,
-                               .hint = "reseat the card or riser, clean the contacts; then replace"},
-            "the PCIe link%s is x%u%s", link->hop ? " above it" : "", link->width, why);
+    chk_say(
+        j->out, XC_CHECK_FAIL,
+        (struct chk_words){.device = link->bdf,
+                           .want = text,
+                           .hint = "reseat the card or riser, clean the contacts; then replace"},
+        "the PCIe link%s is x%u%s", link->hop ? " above it" : "", link->width, why);
 }
 
 static void judge_width(struct judging *j, const struct chk_link *link)
@@ -97,8 +99,8 @@ static void judge_speed(struct judging *j, const struct chk_link *link)
     if (link->mts == 0 || link->mts >= want || j->slow_ignored)
         return;
     snprintf(text, sizeof text, "%g GT/s", want / 1000.0);
-    chk_say(j->out, j->slow_fails || (j->want_gts > 0 && link->hop == 0) ? XC_CHECK_FAIL
-                                                                         : XC_CHECK_WARN,
+    chk_say(j->out,
+            j->slow_fails || (j->want_gts > 0 && link->hop == 0) ? XC_CHECK_FAIL : XC_CHECK_WARN,
             (struct chk_words){.device = link->bdf,
                                .want = text,
                                .hint = "idle links of some cards run slower: look again under load "

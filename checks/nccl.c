@@ -18,10 +18,10 @@ static void against_rule(const struct xc_check_input *in, struct xc_findings *ou
                 FILE_NAME " sets %s=%s, which the policy forbids", rule->name, have);
     else if (rule->value && !strstr(rule->value, "${") && !xc_streq(rule->value, have))
         chk_say(out, chk_bad(in),
-                (struct chk_words){.device = rule->name,
-                                   .want = rule->value,
-                                   .hint = "one place for each setting: take the line out of "
-                                           FILE_NAME},
+                (struct chk_words){
+                    .device = rule->name,
+                    .want = rule->value,
+                    .hint = "one place for each setting: take the line out of " FILE_NAME},
                 FILE_NAME " sets %s=%s", rule->name, have);
 }
 
@@ -50,7 +50,8 @@ static void run_conf(const struct xc_check_input *in, struct xc_findings *out)
                 FILE_NAME " names another topology file: %s", topo);
     if (xc_root_trusted(in->root, FILE_NAME, &error) < 0 && error.code == XC_EOWNER)
         chk_say(out, XC_CHECK_FAIL,
-                (struct chk_words){.device = FILE_NAME, .want = "root's",
+                (struct chk_words){.device = FILE_NAME,
+                                   .want = "root's",
                                    .hint = "chown root " FILE_NAME "; chmod 0644 " FILE_NAME},
                 "%s", error.message);
     if (out->count == before)

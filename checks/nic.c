@@ -51,8 +51,8 @@ static void run_count(const struct xc_check_input *in, struct xc_findings *out)
         return;
     }
     size_t have = 0;
-    for (size_t i = 0; i < in->node->nnics; i++)
-        have += chk_is_rail(in, i);
+    for (size_t i = 0; i < in->node->nnics; i++) /* the description may be older than a failure */
+        have += chk_is_rail(in, i) && xc_root_exists(in->root, RDMA "/%s", in->node->nics[i].rdma);
     if (have == (size_t)want)
         chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu compute NICs", have);
     else
@@ -131,6 +131,14 @@ static bool judge_state(const struct xc_check_input *in, struct xc_findings *out
                         const struct xc_nic *nic, const char *device)
 {
     xc_autofree char *state = port_file(in, nic, "state"), *phys = port_file(in, nic, "phys_state");
+    if (!state && !xc_root_exists(in->root, RDMA "/%s", nic->rdma)) {
+        chk_say(out, XC_CHECK_FAIL,
+                (struct chk_words){.device = device,
+                                   .want = "ACTIVE",
+                                   .hint = "dmesg says why its driver left it"},
+                "the device is gone");
+        return false;
+    }
     if (!state || !isdigit((unsigned char)*state)) {
         chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.device = device},
                 "the port does not tell its state");
@@ -161,18 +169,22 @@ static void judge_rate(const struct xc_check_input *in, struct xc_findings *out,
         return;
     if (rate.sdr)
         chk_say(out, XC_CHECK_UNKNOWN,
-                (struct chk_words){.device = device, .want = want,
+                (struct chk_words){.device = device,
+                                   .want = want,
                                    .hint = "this kernel may not know the speed and then says SDR; "
                                            "ibstat or mlxlink tells the true one"},
                 "the rate is shown as %s", text);
     else if (rate.lanes > 0 && rate.lanes < 4 && rate.mbps * 2 == want_mbps)
-        chk_say(out, XC_CHECK_FAIL,
-                (struct chk_words){.device = device, .want = want,
-                                   .hint = "half of the lanes are down: clean or replace the cable"},
-                "the port has half its width: %s", text);
+        chk_say(
+            out, XC_CHECK_FAIL,
+            (struct chk_words){.device = device,
+                               .want = want,
+                               .hint = "half of the lanes are down: clean or replace the cable"},
+            "the port has half its width: %s", text);
     else
         chk_say(out, XC_CHECK_FAIL,
-                (struct chk_words){.device = device, .want = want,
+                (struct chk_words){.device = device,
+                                   .want = want,
                                    .hint = "cable, transceiver, or the switch's port speed"},
                 "the port runs at %s", text);
 }
@@ -185,10 +197,12 @@ static void judge_link_layer(const struct xc_check_input *in, struct xc_findings
                        : in->rules->expect.nic_link == XC_LINK_ETHERNET ? "Ethernet"
                                                                         : NULL;
     if (have && want && !xc_streq(have, want))
-        chk_say(out, XC_CHECK_FAIL,
-                (struct chk_words){.device = device, .want = want,
-                                   .hint = "mlxconfig set LINK_TYPE_P1=1 (InfiniBand) or 2 (Ethernet)"},
-                "the port speaks %s", have);
+        chk_say(
+            out, XC_CHECK_FAIL,
+            (struct chk_words){.device = device,
+                               .want = want,
+                               .hint = "mlxconfig set LINK_TYPE_P1=1 (InfiniBand) or 2 (Ethernet)"},
+            "the port speaks %s", have);
 }
 
 /* Without a rate from the policy the ports are compared: one that is slower than the rest. */
@@ -276,7 +290,8 @@ static const struct xc_check pcie = {
 /* ---- nic.flaps ------------------------------------------------------------------------------------------ */
 
 static const struct xc_check_param flaps_params[] = {
-    {"most", XC_PARAM_NUMBER, "0", "times a link went down between two runs that are accepted", NULL},
+    {"most", XC_PARAM_NUMBER, "0", "times a link went down between two runs that are accepted",
+     NULL},
     {0},
 };
 
@@ -294,7 +309,8 @@ static void judge_counter(const struct xc_check_input *in, struct xc_findings *o
     long now;
     int64_t delta;
     port_name(nic, device, sizeof device);
-    if (!text || !xc_to_long(text, 0, INT64_MAX / 2, &now)) /* "N/A (no PMA)" of virtual functions */
+    if (!text ||
+        !xc_to_long(text, 0, INT64_MAX / 2, &now)) /* "N/A (no PMA)" of virtual functions */
         return;
     flaps->seen++;
     if (!chk_delta(in, now, &delta, "%s.%s", device, strrchr(file, '/') + 1))

@@ -50,8 +50,8 @@ static void run_nodes(const struct xc_check_input *in, struct xc_findings *out)
     if (have == 0)
         chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "the kernel shows no NUMA nodes");
     else
-        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu NUMA nodes with CPUs on %zu sockets",
-                have, in->node->npackages);
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0},
+                "%zu NUMA nodes with CPUs on %zu sockets", have, in->node->npackages);
 }
 
 static const struct xc_check nodes = {
@@ -94,9 +94,10 @@ static const struct xc_check_param balancing_params[] = {
 
 static void run_balancing(const struct xc_check_input *in, struct xc_findings *out)
 {
-    sysctl_is(in, out, "/proc/sys/kernel/numa_balancing", "kernel.numa_balancing",
-              "sysctl kernel.numa_balancing=0: it unmaps pages of bound tasks to see who uses them, "
-              "and stalls them by milliseconds");
+    sysctl_is(
+        in, out, "/proc/sys/kernel/numa_balancing", "kernel.numa_balancing",
+        "sysctl kernel.numa_balancing=0: it unmaps pages of bound tasks to see who uses them, "
+        "and stalls them by milliseconds");
 }
 
 static const struct xc_check balancing = {
@@ -136,7 +137,8 @@ static const struct xc_check reclaim = {
 static const struct xc_check_param total_params[] = {
     {"total", XC_PARAM_NUMBER, NULL, "GiB of the machine", NULL},
     {"node", XC_PARAM_NUMBER, NULL, "GiB of each NUMA node with CPUs", NULL},
-    {"tolerance", XC_PARAM_NUMBER, "5%", "what may be missing: kernel, crashkernel, firmware", NULL},
+    {"tolerance", XC_PARAM_NUMBER, "5%", "what may be missing: kernel, crashkernel, firmware",
+     NULL},
     {0},
 };
 
@@ -158,8 +160,7 @@ static void say_missing(const struct xc_check_input *in, struct xc_findings *out
 {
     char text[32];
     snprintf(text, sizeof text, "%u GiB", gib(want));
-    chk_say(out, chk_bad(in),
-            (struct chk_words){.device = device, .want = text, .hint = dimm_hint},
+    chk_say(out, chk_bad(in), (struct chk_words){.device = device, .want = text, .hint = dimm_hint},
             "%u GiB of memory", gib(have));
 }
 
@@ -218,8 +219,10 @@ static const struct xc_check total = {
 /* ---- mem.edac --------------------------------------------------------------------------------------------------- */
 
 static const struct xc_check_param edac_params[] = {
-    {"most", XC_PARAM_NUMBER, "100", "correctable errors of a controller between two runs that are "
-                                     "accepted; uncorrectable ones never are", NULL},
+    {"most", XC_PARAM_NUMBER, "100",
+     "correctable errors of a controller between two runs that are "
+     "accepted; uncorrectable ones never are",
+     NULL},
     {0},
 };
 
@@ -288,7 +291,8 @@ static void run_edac(const struct xc_check_input *in, struct xc_findings *out)
     if (out->count != before)
         return;
     if (seen == 0)
-        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "no EDAC driver counts memory errors here");
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0},
+                "no EDAC driver counts memory errors here");
     else if (known == 0)
         chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
                 "an earlier run of this boot is needed");
@@ -340,7 +344,8 @@ static void run_thp(const struct xc_check_input *in, struct xc_findings *out)
 {
     size_t before = out->count;
     if (!xc_root_exists(in->root, THP "/enabled")) {
-        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "this kernel has no transparent huge pages");
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0},
+                "this kernel has no transparent huge pages");
         return;
     }
     thp_file(in, out, "enabled", "never", "madvise or always");
@@ -363,7 +368,8 @@ static const struct xc_check thp = {
 /* ---- mem.hugepages ------------------------------------------------------------------------------------------------ */
 
 static const struct xc_check_param hugepages_params[] = {
-    {"pages", XC_PARAM_NUMBER, "0", "reserved huge pages of the default size that are wanted", NULL},
+    {"pages", XC_PARAM_NUMBER, "0", "reserved huge pages of the default size that are wanted",
+     NULL},
     {0},
 };
 

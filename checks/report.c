@@ -40,12 +40,11 @@ void xc_finding_reason(const struct xc_finding *finding, char *buffer, size_t si
 
 static void count_line(const struct xc_findings *findings, struct xc_text *out)
 {
-    xc_text_addf(out, "%zu failed, %zu warned, %zu unknown, %zu passed, %zu n/a\n",
-                 xc_findings_count(findings, XC_CHECK_FAIL),
-                 xc_findings_count(findings, XC_CHECK_WARN),
-                 xc_findings_count(findings, XC_CHECK_UNKNOWN),
-                 xc_findings_count(findings, XC_CHECK_PASS),
-                 xc_findings_count(findings, XC_CHECK_NA));
+    xc_text_addf(
+        out, "%zu failed, %zu warned, %zu unknown, %zu passed, %zu n/a\n",
+        xc_findings_count(findings, XC_CHECK_FAIL), xc_findings_count(findings, XC_CHECK_WARN),
+        xc_findings_count(findings, XC_CHECK_UNKNOWN), xc_findings_count(findings, XC_CHECK_PASS),
+        xc_findings_count(findings, XC_CHECK_NA));
 }
 
 void xc_findings_text(const struct xc_findings *findings, bool all, struct xc_text *out)
@@ -181,9 +180,9 @@ static const struct {
               {XC_AT_PROLOG, "prolog"},
               {XC_AT_EPILOG, "epilog"}},
   needs[] = {{XC_NEEDS_ROOT, "root"},
-             {XC_NEEDS_PREVIOUS, "an earlier run"},
-             {XC_NEEDS_LOG, "the kernel's log"},
-             {XC_NEEDS_JOB, "a job"}};
+             {XC_NEEDS_PREVIOUS, "previous"},
+             {XC_NEEDS_LOG, "log"},
+             {XC_NEEDS_JOB, "job"}};
 static const char *const costs[] = {"files", "device", "scan"};
 
 static void add_places(const struct xc_check *check, struct xc_text *out)
@@ -196,33 +195,48 @@ static void add_places(const struct xc_check *check, struct xc_text *out)
         }
 }
 
+static void add_needs(const struct xc_check *check, struct xc_text *out)
+{
+    const char *comma = "";
+    for (size_t i = 0; i < XC_COUNT(needs); i++)
+        if (check->needs & needs[i].bit) {
+            xc_text_addf(out, "%s%s", comma, needs[i].name);
+            comma = ",";
+        }
+}
+
 static void add_params(const struct xc_check *check, struct xc_text *out)
 {
     for (const struct xc_check_param *p = check->params; p && p->name; p++)
-        xc_text_addf(out, "%s%s%s%s", p == check->params ? "" : " ", p->name,
-                     p->builtin ? "=" : "", p->builtin ? p->builtin : "");
+        xc_text_addf(out, "%s%s%s%s", p == check->params ? "" : " ", p->name, p->builtin ? "=" : "",
+                     !p->builtin                ? ""
+                     : strlen(p->builtin) <= 24 ? p->builtin
+                                                : "…");
 }
 
 static void list_text(const struct xc_check *const *all, size_t count, struct xc_text *out)
 {
-    static const char *const heads[] = {"code", "check", "cost", "runs at", "parameters", "what"};
+    static const char *const heads[] = {"code",  "check",      "cost", "runs at",
+                                        "needs", "parameters", "what"};
     xc_autotable struct xc_table table;
     xc_table_begin(&table, XC_COUNT(heads));
     xc_table_row(&table);
     for (size_t i = 0; i < XC_COUNT(heads); i++)
         xc_table_cell(&table, i, "%s", heads[i]);
     for (size_t i = 0; i < count; i++) {
-        xc_autotext struct xc_text at = XC_TEXT_INIT, params = XC_TEXT_INIT;
+        xc_autotext struct xc_text at = XC_TEXT_INIT, params = XC_TEXT_INIT, need = XC_TEXT_INIT;
         add_places(all[i], &at);
+        add_needs(all[i], &need);
         add_params(all[i], &params);
-        out->failed |= at.failed || params.failed;
+        out->failed |= at.failed || params.failed || need.failed;
         xc_table_row(&table);
         xc_table_cell(&table, 0, "%s", all[i]->code);
         xc_table_cell(&table, 1, "%s", all[i]->id);
         xc_table_cell(&table, 2, "%s", costs[all[i]->cost]);
         xc_table_cell(&table, 3, "%s", at.data ? at.data : "");
-        xc_table_cell(&table, 4, "%s", params.data ? params.data : "");
-        xc_table_cell(&table, 5, "%s", all[i]->what);
+        xc_table_cell(&table, 4, "%s", need.data ? need.data : "");
+        xc_table_cell(&table, 5, "%s", params.data ? params.data : "");
+        xc_table_cell(&table, 6, "%s", all[i]->what);
     }
     xc_table_write(&table, out);
 }

@@ -95,7 +95,8 @@ static const struct xc_check cgroup = {
 
 static void run_state(const struct xc_check_input *in, struct xc_findings *out)
 {
-    bool disk = xc_root_exists(in->root, XC_STATE_DIR), memory = xc_root_exists(in->root, XC_RUN_DIR);
+    bool disk = xc_root_exists(in->root, XC_STATE_DIR),
+         memory = xc_root_exists(in->root, XC_RUN_DIR);
     if (disk || memory)
         chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%s", disk ? XC_STATE_DIR : XC_RUN_DIR);
     else

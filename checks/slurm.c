@@ -25,8 +25,7 @@ static bool read_slurm(const struct xc_check_input *in, struct xc_findings *out,
         chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "there is no slurm.conf");
         return false;
     }
-    if (chk_conf_read(in->root, slurm->path, CHK_INCLUDES, &slurm->conf) &&
-        slurm->conf.count > 0)
+    if (chk_conf_read(in->root, slurm->path, CHK_INCLUDES, &slurm->conf) && slurm->conf.count > 0)
         return true;
     chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.device = slurm->path},
             "slurm.conf is not readable or says nothing");
@@ -293,7 +292,8 @@ static const struct xc_check kill_on_bad_exit = {
 
 static const struct xc_check_param flags_params[] = {
     {"require", XC_PARAM_NAMES, "Alloc,Contain", "PrologFlags that must be there", NULL},
-    {"nohold", XC_PARAM_BOOL, "on", "whether SchedulerParameters needs nohold_on_prolog_fail", NULL},
+    {"nohold", XC_PARAM_BOOL, "on", "whether SchedulerParameters needs nohold_on_prolog_fail",
+     NULL},
     {0},
 };
 
@@ -363,8 +363,9 @@ static void run_topology(const struct xc_check_input *in, struct xc_findings *ou
     if (flat)
         chk_say(out, chk_bad(in),
                 (struct chk_words){.want = "topology/tree or topology/block",
-                                   .hint = "TopologyPlugin=topology/tree and a topology.conf: large "
-                                           "jobs are spread over leaf switches without it"},
+                                   .hint =
+                                       "TopologyPlugin=topology/tree and a topology.conf: large "
+                                       "jobs are spread over leaf switches without it"},
                 "TopologyPlugin is %s", plugin ? plugin : "not said");
     else if (!has_file)
         chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.hint = "scontrol show topology"},
@@ -387,8 +388,10 @@ static const struct xc_check topology = {
 static char *plugin_dir(const struct xc_check_input *in, const struct chk_conf *conf)
 {
     static const char *const places[] = {"/usr/lib/x86_64-linux-gnu/slurm-wlm",
-                                         "/usr/lib/aarch64-linux-gnu/slurm-wlm", "/usr/lib64/slurm",
-                                         "/usr/lib/slurm", "/usr/local/lib/slurm",
+                                         "/usr/lib/aarch64-linux-gnu/slurm-wlm",
+                                         "/usr/lib64/slurm",
+                                         "/usr/lib/slurm",
+                                         "/usr/local/lib/slurm",
                                          "/opt/slurm/lib/slurm"};
     const char *said = chk_conf_get(conf, "PluginDir");
     if (said)

@@ -33,6 +33,9 @@ bool chk_param_number(const struct xc_check_input *in, const char *name, long *o
 /* ---- the machine -------------------------------------------------------------------------------- */
 
 bool chk_arm(const struct xc_check_input *in);
+/* NVIDIA GPUs: there, or expected. chk_no_nvidia says n/a when not. */
+bool chk_has_nvidia(const struct xc_check_input *in);
+bool chk_no_nvidia(const struct xc_check_input *in, struct xc_findings *out);
 /* For what hypervisors and pods hide: says n/a and returns true when this is not bare metal. */
 bool chk_hidden(const struct xc_check_input *in, struct xc_findings *out, const char *what);
 /* The housekeeping CPUs. False, and n/a or unknown is said, when the policy has none or they cannot
@@ -55,8 +58,15 @@ bool chk_has_previous(const struct xc_check_input *in);
 
 /* ---- the families ------------------------------------------------------------------------------- */
 
-extern const struct xc_check *const chk_cpu[], *const chk_numa[], *const chk_host[],
-    *const chk_grace[], *const chk_gpu[], *const chk_nic[], *const chk_topo[],
-    *const chk_container[], *const chk_nccl[], *const chk_slurm[], *const chk_self[];
+extern const struct xc_check *const chk_cpu[],
+    *const chk_numa[], *const chk_host[], *const chk_grace[],
+                                              *const chk_gpu[],
+                                                  *const chk_nic[],
+                                                      *const chk_topo[],
+                                                          *const chk_container[],
+                                                              *const chk_nccl[],
+                                                                  *const chk_slurm[],
+                                                                      *const chk_self[];
+extern const struct xc_check chk_gpu_xid;
 
 #endif

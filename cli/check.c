@@ -34,13 +34,14 @@ static const struct option long_options[] = {
 
 static int usage(FILE *out, int rc)
 {
-    fputs("usage: xcloud check [--machine DIR|ARCHIVE] [--policy FILE] [--node NAME]\n"
-          "                    [--only ID|FAMILY,…] [--at boot|health|prolog|epilog]\n"
-          "                    [--state FILE] [--all] [--json | --prometheus]\n"
-          "       xcloud check --list [--json]\n"
-          "  A line for each finding that is not pass, worst first. Exit status: 0 nothing failed,\n"
-          "  1 something did, 2 usage or input. --state keeps counters from run to run.\n",
-          out);
+    fputs(
+        "usage: xcloud check [--machine DIR|ARCHIVE] [--policy FILE] [--node NAME]\n"
+        "                    [--only ID|FAMILY,…] [--at boot|health|prolog|epilog]\n"
+        "                    [--state FILE] [--all] [--json | --prometheus]\n"
+        "       xcloud check --list [--json]\n"
+        "  A line for each finding that is not pass, worst first. Exit status: 0 nothing failed,\n"
+        "  1 something did, 2 usage or input. --state keeps counters from run to run.\n",
+        out);
     return rc;
 }
 
@@ -143,12 +144,12 @@ static void run_clear(struct run *run)
 
 static int open_all(const struct request *request, struct run *run, struct xc_error *error)
 {
-    const char *name =
-        cli_node_name(request->machine, request->node, run->name, sizeof run->name);
+    const char *name = cli_node_name(request->machine, request->node, run->name, sizeof run->name);
     if (name != run->name)
         snprintf(run->name, sizeof run->name, "%s", name);
     if (cli_open_machine(request->machine, request->node, &run->root, &run->node, error) < 0 ||
-        cli_rules(request->policy, run->node, run->name, NULL, NULL, &run->rules, error) < 0 ||
+        cli_rules(request->policy, run->node, run->name, NULL, NULL, &run->rules, NULL, error) <
+            0 ||
         xc_check_validate(run->rules, request->policy, error) < 0)
         return -1;
     if (request->state) {

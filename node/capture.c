@@ -178,17 +178,33 @@ static const char *const port_files[] = {"state", "phys_state", "rate", "link_la
 static const char *const net_files[] = {"type", "dev_port", "operstate", "speed",
                                         "mtu",  "carrier",  "duplex",    NULL};
 /* Nothing but that they exist: what is_pod of read.c and the checks look for. * in the last name. */
-static const char *const marks[] = {
-    "/run/secrets/kubernetes.io", "/var/run/secrets/kubernetes.io", "/.dockerenv",
-    "/run/.containerenv", "/dev/nvidia*", "/dev/nvidia-caps-imex-channels/channel*",
-    "/sys/bus/acpi/devices/NVDA200C*", "/sys/class/iommu/smmu3*", "/sys/module/gdrdrv",
-    "/sys/module/nv_peer_mem", "/etc/slurm/topology.conf", "/etc/slurm/topology.yaml",
-    "/usr/bin/scontrol", "/usr/local/bin/scontrol", "/opt/slurm/bin/scontrol",
-    "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.*",
-    "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.*", "/usr/lib64/libnvidia-ml.so.*",
-    "/usr/lib/slurm/*.so", "/usr/lib64/slurm/*.so", "/usr/lib/x86_64-linux-gnu/slurm-wlm/*.so",
-    "/usr/lib/aarch64-linux-gnu/slurm-wlm/*.so", "/usr/local/lib/slurm/*.so",
-    "/opt/slurm/lib/slurm/*.so", "/var/lib/xcloud/counters", "/run/xcloud/node.snapshot", NULL};
+static const char *const marks[] = {"/run/secrets/kubernetes.io",
+                                    "/var/run/secrets/kubernetes.io",
+                                    "/.dockerenv",
+                                    "/run/.containerenv",
+                                    "/dev/nvidia*",
+                                    "/dev/nvidia-caps-imex-channels/channel*",
+                                    "/sys/bus/acpi/devices/NVDA200C*",
+                                    "/sys/class/iommu/smmu3*",
+                                    "/sys/module/gdrdrv",
+                                    "/sys/module/nv_peer_mem",
+                                    "/etc/slurm/topology.conf",
+                                    "/etc/slurm/topology.yaml",
+                                    "/usr/bin/scontrol",
+                                    "/usr/local/bin/scontrol",
+                                    "/opt/slurm/bin/scontrol",
+                                    "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.*",
+                                    "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.*",
+                                    "/usr/lib64/libnvidia-ml.so.*",
+                                    "/usr/lib/slurm/*.so",
+                                    "/usr/lib64/slurm/*.so",
+                                    "/usr/lib/x86_64-linux-gnu/slurm-wlm/*.so",
+                                    "/usr/lib/aarch64-linux-gnu/slurm-wlm/*.so",
+                                    "/usr/local/lib/slurm/*.so",
+                                    "/opt/slurm/lib/slurm/*.so",
+                                    "/var/lib/xcloud/counters",
+                                    "/run/xcloud/node.snapshot",
+                                    NULL};
 
 /* ---- into the archive ----------------------------------------------------------------------------------- */
 
@@ -505,8 +521,7 @@ static int pack_filtered(struct capture *capture, const char *pattern, const cha
     const char *last = strrchr(pattern, '/');
     if (!strchr(last, '*'))
         return pack_filtered_file(capture, pattern, keys);
-    xc_autonames char **names =
-        xc_root_list(capture->root, "%.*s", (int)(last - pattern), pattern);
+    xc_autonames char **names = xc_root_list(capture->root, "%.*s", (int)(last - pattern), pattern);
     for (char **name = names; name && *name; name++) {
         struct xc_text text = XC_TEXT_INIT;
         if (!xc_glob(last + 1, *name))

@@ -21,11 +21,11 @@
 /* ---- the table ----------------------------------------------------------------------------------- */
 
 enum xc_check_verdict { /* in the order of how bad they are */
-    XC_CHECK_NA,
-    XC_CHECK_PASS,
-    XC_CHECK_UNKNOWN,
-    XC_CHECK_WARN,
-    XC_CHECK_FAIL
+                        XC_CHECK_NA,
+                        XC_CHECK_PASS,
+                        XC_CHECK_UNKNOWN,
+                        XC_CHECK_WARN,
+                        XC_CHECK_FAIL
 };
 const char *xc_check_verdict_name(enum xc_check_verdict verdict); /* "n/a", "pass", … */
 
@@ -40,7 +40,7 @@ enum xc_check_at {
 
 /* What running it takes. */
 enum xc_check_cost {
-    XC_COST_FILES, /* a few files, or one or two for each CPU: below 5 ms on 224 CPUs */
+    XC_COST_FILES,  /* a few files, or one or two for each CPU: below 5 ms on 224 CPUs */
     XC_COST_DEVICE, /* files behind which a device's firmware answers: may hang with it */
     XC_COST_SCAN    /* every process or interrupt: tens of ms on a large node */
 };
@@ -64,9 +64,9 @@ enum xc_check_type {
 struct xc_check_param {
     const char *name;
     enum xc_check_type type;
-    const char *builtin;    /* NULL: nothing is asked */
-    const char *meaning;    /* one line, with the unit */
-    const char *words;      /* XC_PARAM_WORD: "C1,C1E,C6" */
+    const char *builtin; /* NULL: nothing is asked */
+    const char *meaning; /* one line, with the unit */
+    const char *words;   /* XC_PARAM_WORD: "C1,C1E,C6" */
 };
 
 struct xc_check_input;
@@ -99,7 +99,7 @@ struct xc_check_state {
     struct xc_counter {
         char *name;
         int64_t value;
-    } *counters; /* ascending by name once it is finished */
+    } * counters; /* ascending by name once it is finished */
     size_t count, size;
     bool failed; /* without memory */
 };
@@ -162,7 +162,7 @@ struct xc_finding {
 struct xc_findings {
     struct xc_finding *list;
     size_t count, size;
-    bool failed; /* without memory */
+    bool failed;                        /* without memory */
     const struct xc_check_input *input; /* of the check that runs */
 };
 void xc_findings_clear(struct xc_findings *findings);

@@ -1,4 +1,5 @@
 /* The cases of every check: what is changed on a machine, and what is said. Included by test-check.c. */
+/* clang-format off: a case a line, or as few as it needs */
 
 #define PCI(bdf) "/*/" bdf
 #define XID(text) "/dev/kmsg=6,10,1,-;" text "\n"
@@ -73,6 +74,8 @@ static const struct row rows[] = {
      .previous = "cstate.7 5000000\ncstate.8 5000000\n"},
     {"cpu.cstate_reached", H100, "", {0}, UNKNOWN, "two runs of this boot"},
     {"cpu.cstate_reached", H100, "over: 200", {0}, UNKNOWN, "200 s apart", .previous = "cstate.7 5000000\n"},
+    {"cpu.cstate_reached", H100, NULL, {0}, NA, "keeps CPUs out of deep states", .previous = "cstate.7 5000000\n",
+     .policy = "  checks: { cpu.cstate: { limit: C1E } }\n"},
     {"cpu.cstate_reached", VM, "", {0}, NA, "virtual machine"},
     {"cpu.cstate_reached", H100, "", {"-" C "/cpu*/cpuidle/state3"}, NA, "no state deeper than C1E"},
 
@@ -205,6 +208,9 @@ static const struct row rows[] = {
     {"host.strays", H100, NULL, {0}, PASS, "4 processes, 0 may leave them"},
     {"host.strays", H100, NULL, {"/proc/812/status=Name:\trsyslogd\nVmSize:\t1 kB\nCpus_allowed_list:\t0-223\n"}, FAIL,
      "1 host processes may run on training CPUs: rsyslogd (812)"},
+    /* a thread that bound itself */
+    {"host.strays", H100, NULL, {"/proc/812/task/812/status=x", "/proc/812/task/813/status=Name:\trs:main\nCpus_allowed_list:\t77\n"},
+     FAIL, "1 host processes may run on training CPUs: rsyslogd (812)"},
     {"host.strays", H100, "except: \"slurmd,rsys*\"", {"/proc/812/status=Name:\trsyslogd\nVmSize:\t1 kB\nCpus_allowed_list:\t0-223\n"}, PASS, "0 may"},
     {"host.strays", H100, NULL, {"-/proc/812", "-/proc/4000", "-/proc/5000", "-/proc/2"}, UNKNOWN, "no process but PID 1"},
     {"host.strays", H100, "", {0}, NA, "no housekeeping CPUs", .policy = "  cpus: { housekeeping: none }\n"},

@@ -96,8 +96,8 @@ static const char *next_name(const char *directory, const char *path, size_t *le
     return path + skip + 1;
 }
 
-static void add_name(const struct overlay *o, const char *directory, const char *name, size_t length,
-                     char **names, size_t *count)
+static void add_name(const struct overlay *o, const char *directory, const char *name,
+                     size_t length, char **names, size_t *count)
 {
     char full[600];
     snprintf(full, sizeof full, "%s/%.*s", directory, (int)length, name);
@@ -200,7 +200,8 @@ static const char h100_policy[] =
 struct row {
     const char *check;
     enum machine machine;
-    const char *says; /* the policy's parameters of the check: "deepest: C6"; NULL: it is not named */
+    const char
+        *says; /* the policy's parameters of the check: "deepest: C6"; NULL: it is not named */
     const char *edits[EDITS_MAX + 1];
     enum xc_check_verdict verdict;
     const char *text;     /* in a line of that verdict */
@@ -243,8 +244,9 @@ static struct xc_rules *rules_of(const struct row *row)
     bool empty = !*more && !row->says;
     snprintf(text, sizeof text, "version: 1\n%s%s", empty ? "" : "defaults:\n", more);
     if (row->says)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "  checks: { %s: { %s%son_fail: warn } }\n",
-                 row->check, row->says, *row->says ? ", " : "");
+        snprintf(text + strlen(text), sizeof text - strlen(text),
+                 "  checks: { %s: { %s%son_fail: warn } }\n", row->check, row->says,
+                 *row->says ? ", " : "");
     if (xc_policy_parse(text, strlen(text), "row", &policy, &error) < 0 ||
         xc_policy_resolve(policy, &who, NULL, NULL, &rules, &error) < 0 ||
         xc_check_validate(rules, NULL, &error) < 0)
@@ -309,7 +311,8 @@ static enum xc_check_verdict worst(const struct xc_findings *findings)
     return verdict;
 }
 
-static bool says(const struct xc_findings *findings, enum xc_check_verdict verdict, const char *text)
+static bool says(const struct xc_findings *findings, enum xc_check_verdict verdict,
+                 const char *text)
 {
     for (size_t i = 0; i < findings->count; i++) {
         xc_autotext struct xc_text line = XC_TEXT_INIT;
@@ -372,7 +375,9 @@ static void every_check_has_rows_that_pass_fail_and_know_nothing(void **state)
                 seen |= rows[k].verdict == PASS ? 1u : rows[k].verdict >= WARN ? 2u : 4u;
         if (seen != 7) {
             print_error("%s has no row that %s\n", all[i]->id,
-                        !(seen & 1) ? "passes" : !(seen & 2) ? "fails" : "is n/a or unknown");
+                        !(seen & 1)   ? "passes"
+                        : !(seen & 2) ? "fails"
+                                      : "is n/a or unknown");
             missing++;
         }
     }
@@ -421,10 +426,30 @@ static bool is_clean(const char *text)
 }
 
 static const char *const garbage[] = {
-    "", "\n", "-1", "99999999999999999999", "0x", "\xff\xfe\"'`\\\x01\x7f;$(reboot)\n", "4: ACTIVE\n",
-    "[", "]", "[]", "=", "Include /etc/slurm/slurm.conf\n", "include plugstack.conf\n", "cpu 1 2 3\n",
-    "0-4000000000", "MWAIT ", "(PCI:", "6,9,9,-;NVRM: Xid (PCI:", "6,9,9,-;NVRM: Xid (PCI:0): x\n",
-    "NVRM version: 1.2", "400 Gb/sec (", "400 Gb/sec (9999999999999X NDR)", "nan", "\\\n\\\n\\",
+    "",
+    "\n",
+    "-1",
+    "99999999999999999999",
+    "0x",
+    "\xff\xfe\"'`\\\x01\x7f;$(reboot)\n",
+    "4: ACTIVE\n",
+    "[",
+    "]",
+    "[]",
+    "=",
+    "Include /etc/slurm/slurm.conf\n",
+    "include plugstack.conf\n",
+    "cpu 1 2 3\n",
+    "0-4000000000",
+    "MWAIT ",
+    "(PCI:",
+    "6,9,9,-;NVRM: Xid (PCI:",
+    "6,9,9,-;NVRM: Xid (PCI:0): x\n",
+    "NVRM version: 1.2",
+    "400 Gb/sec (",
+    "400 Gb/sec (9999999999999X NDR)",
+    "nan",
+    "\\\n\\\n\\",
 };
 
 /* One CPU's files stand for all. */
@@ -461,7 +486,8 @@ static void garbage_in_any_file_gives_a_verdict(void **state)
                 for (size_t g = 0; g < 4 && !is_of_another_cpu(path); g++) {
                     char edit[1024];
                     seed = seed * 6364136223846793005u + 1442695040888963407u;
-                    snprintf(edit, sizeof edit, "%s=%s", path, garbage[(seed >> 33) % XC_COUNT(garbage)]);
+                    snprintf(edit, sizeof edit, "%s=%s", path,
+                             garbage[(seed >> 33) % XC_COUNT(garbage)]);
                     const char *edits[] = {edit, NULL};
                     o->overlay.edits = edits;
                     xc_findings_clear(&o->findings);
@@ -494,9 +520,10 @@ static void texts_for_programs_are_whole(void **state)
 {
     (void)state;
     struct outcome *o = calloc(1, sizeof *o);
-    const struct row row = {.check = "all", .machine = H100,
-                            .edits = {"/proc/sys/kernel/numa_balancing=1",
-                                      "/sys/kernel/irq/24/actions=x\"y\\z"}};
+    const struct row row = {
+        .check = "all",
+        .machine = H100,
+        .edits = {"/proc/sys/kernel/numa_balancing=1", "/sys/kernel/irq/24/actions=x\"y\\z"}};
     open_row(&row, o);
     run_only(&row, o, NULL);
     struct xc_check_about about = {.node = "gpu001", .policy_hash = "ab\"c", .time = 5};
@@ -504,8 +531,9 @@ static void texts_for_programs_are_whole(void **state)
     xc_findings_prometheus(&o->findings, &about, &prometheus);
     xc_findings_json(&o->findings, &about, &json);
     xc_check_list(true, &list);
-    assert_non_null(strstr(prometheus.data, "xcloud_check_status{check=\"numa.balancing\",code=\"NUM02\","
-                                            "on_fail=\"warn\",device=\"\"} 1\n"));
+    assert_non_null(strstr(prometheus.data,
+                           "xcloud_check_status{check=\"numa.balancing\",code=\"NUM02\","
+                           "on_fail=\"warn\",device=\"\"} 1\n"));
     assert_null(strstr(prometheus.data, "ab\"c"));
     assert_non_null(strstr(json.data, "\"check\": \"numa.balancing\""));
     assert_non_null(strstr(list.data, "\"id\": \"cpu.cstate\""));
@@ -546,10 +574,11 @@ static void the_policy_names_checks_and_parameters_that_are_there(void **state)
     validation("cpu.cstate: drain", NULL);
     validation("mem.total: { total: 2048, tolerance: 3% }", NULL);
     validation("cpu.turbo: { turbo: yes }", NULL);
-    validation("cpu.cstat: drain", "p.yaml:4: there is no check \"cpu.cstat\"; did you mean \"cpu.cstate\"?");
+    validation("cpu.cstat: drain",
+               "p.yaml:4: there is no check \"cpu.cstat\"; did you mean \"cpu.cstate\"?");
     validation("no.such: drain", "there is no check \"no.such\"; xcloud check --list");
-    validation("cpu.cstate: { depest: C6 }",
-               "p.yaml:4: cpu.cstate has no \"depest\"; did you mean \"deepest\"?; it has on_fail, deepest, limit");
+    validation("cpu.cstate: { depest: C6 }", "p.yaml:4: cpu.cstate has no \"depest\"; did you mean "
+                                             "\"deepest\"?; it has on_fail, deepest, limit");
     validation("cpu.cstate: { deepest: C99 }", "deepest: \"C99\"; expected auto,C1,C1E");
     validation("mem.total: { total: 2T }", "total: \"2T\"; expected a number");
     validation("cpu.turbo: { turbo: maybe }", "expected on or off");
@@ -586,8 +615,8 @@ static void counters_come_back_from_their_file(void **state)
 static void another_boots_counters_are_not_looked_at(void **state)
 {
     (void)state;
-    const struct row row = {.check = "cpu.throttle", .machine = H100,
-                            .previous = "boot other\nthrottle.core.0 0\n"};
+    const struct row row = {
+        .check = "cpu.throttle", .machine = H100, .previous = "boot other\nthrottle.core.0 0\n"};
     struct outcome *o = calloc(1, sizeof *o);
     open_row(&row, o);
     run_only(&row, o, row.check);
@@ -599,16 +628,36 @@ static void another_boots_counters_are_not_looked_at(void **state)
 static void what_the_policy_ignores_does_not_run(void **state)
 {
     (void)state;
-    const struct row row = {.check = "numa.balancing", .machine = H100,
+    const struct row row = {.check = "numa.balancing",
+                            .machine = H100,
                             .policy = "  checks: { numa.balancing: ignore }\n",
                             .edits = {"/proc/sys/kernel/numa_balancing=1"}};
     struct outcome *o = calloc(1, sizeof *o);
     open_row(&row, o);
     run_only(&row, o, NULL);
-    assert_false(says(&o->findings, WARN, "numa.balancing") || says(&o->findings, FAIL, "numa.balancing"));
+    assert_false(says(&o->findings, WARN, "numa.balancing") ||
+                 says(&o->findings, FAIL, "numa.balancing"));
     xc_findings_clear(&o->findings);
     run_only(&row, o, "numa");
     assert_true(says(&o->findings, FAIL, "numa.balancing"));
+    clear(o);
+    free(o);
+}
+
+/* A prolog knows the machine from a snapshot of the boot. */
+static void what_went_away_since_the_description_is_missed(void **state)
+{
+    (void)state;
+    static const char *const edits[] = {"-/*/0000:18:00.0", "-/sys/class/infiniband/mlx5_3", NULL};
+    const struct row row = {.check = "gpu.count", .machine = H100};
+    struct outcome *o = calloc(1, sizeof *o);
+    open_row(&row, o);
+    o->overlay.edits = edits;
+    run_only(&row, o, "gpu.count");
+    assert_true(says(&o->findings, FAIL, "0000:18:00.0: it is gone from PCI"));
+    run_only(&row, o, "nic");
+    assert_true(says(&o->findings, FAIL, "7 compute NICs; want 8"));
+    assert_true(says(&o->findings, FAIL, "mlx5_3: the device is gone"));
     clear(o);
     free(o);
 }
@@ -672,8 +721,8 @@ static void a_captured_machine_gets_the_same_verdicts(void **state)
     struct xc_error error = {0};
     snprintf(directory, sizeof directory, "%s/dir", work);
     snprintf(archive, sizeof archive, "%s/packed.tar.xz", work);
-    snprintf(command, sizeof command, "python3 %s/tests/machines/make-machine hgx-h100 %s", XC_SRCDIR,
-             directory);
+    snprintf(command, sizeof command, "python3 %s/tests/machines/make-machine hgx-h100 %s",
+             XC_SRCDIR, directory);
     assert_int_equal(system(command), 0);
     const struct row row = {.check = "all", .machine = H100};
     struct outcome *shape = calloc(1, sizeof *shape);
@@ -698,8 +747,9 @@ static void a_captured_machine_gets_the_same_verdicts(void **state)
         for (size_t h = 0; h < XC_COUNT(home); h++)
             excused |= xc_streq(a->check->id, home[h]);
         if (a->check != b->check || (a->verdict != b->verdict && !excused)) {
-            print_error("%s: %s, captured: %s %s\n", a->check->id, xc_check_verdict_name(a->verdict),
-                        xc_check_verdict_name(b->verdict), b->actual);
+            print_error("%s: %s, captured: %s %s\n", a->check->id,
+                        xc_check_verdict_name(a->verdict), xc_check_verdict_name(b->verdict),
+                        b->actual);
             differences++;
         }
     }
@@ -752,6 +802,7 @@ int main(void)
         cmocka_unit_test(counters_come_back_from_their_file),
         cmocka_unit_test(another_boots_counters_are_not_looked_at),
         cmocka_unit_test(what_the_policy_ignores_does_not_run),
+        cmocka_unit_test(what_went_away_since_the_description_is_missed),
         cmocka_unit_test(a_captured_machine_gets_the_same_verdicts),
     };
     return cmocka_run_group_tests_name("check", tests, make_machines, remove_machines);
