@@ -53,10 +53,10 @@ static void lint_name(const struct topo_element *e, const struct topo_attr *a,
         topo_nccl(f, "take it as empty");
         topo_fix(f, "write name=\"value\"");
     } else if (!known_attribute(e->kind, a->key)) {
-        const char *near = near_attribute(e->kind, a->key);
         f = topo_found(findings, "D6", TOPO_WARNING, a->place, "<%s> has no attribute %s",
                        topo_name(e->kind), topo_shown(a->key, key));
         topo_nccl(f, "not look at it");
+        const char *near = f ? near_attribute(e->kind, a->key) : NULL;
         topo_fix(f, near ? "did you mean %s?" : "take it out", near);
     }
 }

@@ -312,7 +312,8 @@ static bool lenient_attributes(struct reader *r, char *c)
         if (ahead(r, ">") || ahead(r, "/"))
             return next(r, c);
         struct topo_attr *attr = &r->tag.attrs[r->tag.nattrs];
-        *attr = (struct topo_attr){.place = r->place};
+        attr->place = r->place;
+        attr->value[0] = '\0';
         if (!lenient_attribute(r, attr, c))
             return false;
         if (r->tag.nattrs < TOPO_ATTRS)
@@ -328,6 +329,7 @@ static bool read_attributes(struct reader *r, char *c)
     while (*c == ' ') {
         struct topo_attr *attr = &r->tag.attrs[r->tag.nattrs];
         attr->place = r->place;
+        attr->value[0] = '\0';
         if (!read_token(r, attr->key, attr->value, &attr->equals, c))
             return false;
         if (r->tag.nattrs == TOPO_ATTRS)
@@ -407,7 +409,6 @@ static bool read_tag(struct reader *r)
         }
         if (c != '<')
             return no_tag(r, place, c);
-        memset(r->tag.attrs, 0, (TOPO_ATTRS + 1) * sizeof *r->tag.attrs);
         r->tag.place = place;
         r->tag.nattrs = r->tag.extra = 0;
         if (!read_token(r, r->name, NULL, &equals, &c))
@@ -476,6 +477,14 @@ static bool version_ok(struct reader *r)
     return r->lenient;
 }
 
+static const char *nearest_element(const char *name)
+{
+    const char *names[TOPO_KINDS + 1] = {0};
+    for (int i = 0; i < TOPO_KINDS; i++)
+        names[i] = kinds[i].name;
+    return xc_nearest(name, names);
+}
+
 /* An element that NCCL skips, with all that is in it; whoever closes it. */
 static bool open_unknown(struct reader *r)
 {
@@ -494,14 +503,11 @@ static bool open_unknown(struct reader *r)
         topo_nccl(f, "skip it and all that is in it");
         topo_fix(f, "put it where it belongs, see xcloud-topo(7)");
     } else if (r->unknown == 0 && *r->name != '!') {
-        const char *names[TOPO_KINDS + 1] = {0};
-        for (int i = 0; i < TOPO_KINDS; i++)
-            names[i] = kinds[i].name;
-        const char *near = xc_nearest(r->name, names);
         struct xc_topo_finding *f =
             topo_found(r->findings, "D6", TOPO_WARNING, r->tag.place, "the element %s is unknown",
                        topo_shown(r->name, name));
         topo_nccl(f, "skip it and all that is in it");
+        const char *near = f ? nearest_element(r->name) : NULL;
         topo_fix(f, near ? "did you mean <%s>?" : "take it out", near);
     }
     if (r->type == TAG_SINGLE)
