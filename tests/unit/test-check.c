@@ -353,6 +353,7 @@ static unsigned check_rows(const struct row *rows, size_t count)
 #define C       "/sys/devices/system/cpu"
 
 #include "../checks/rows.h"
+#include "../checks/public-cases.h"
 
 static void every_row_has_its_verdict(void **state)
 {
@@ -794,6 +795,22 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_has_its_verdict),
         cmocka_unit_test(every_check_has_rows_that_pass_fail_and_know_nothing),
+        cmocka_unit_test(nvsentinel_155_a_gpu_falls_off_the_bus_without_an_xid),
+        cmocka_unit_test(nvsentinel_1748_thousands_of_xid_45_are_no_fault_of_the_node),
+        cmocka_unit_test(azurehpc_648_an_xid_that_was_seen_does_not_drain_again),
+        cmocka_unit_test(soperator_seven_gpus_are_no_other_kind_of_node),
+        cmocka_unit_test(node_exporter_966_virtual_functions_have_no_counters),
+        cmocka_unit_test(nvtop_6_an_idle_link_is_slow_and_not_narrow),
+        cmocka_unit_test(nccl_1676_peermem_must_be_loaded_or_the_driver_open),
+        cmocka_unit_test(nccl_1017_a_virtual_machine_needs_a_topology_file),
+        cmocka_unit_test(tuned_808_a_profiles_latency_is_no_proof),
+        cmocka_unit_test(max_cstate_0_hands_over_to_acpi_idle_which_reaches_c6),
+        cmocka_unit_test(systemd_23748_init_scope_and_pid_1_are_left_out),
+        cmocka_unit_test(nv_kernels_184_strict_translation_costs_most_of_the_io),
+        cmocka_unit_test(vllm_39361_gpu_memory_is_no_node_of_tasks),
+        cmocka_unit_test(deepep_624_numa_balancing_stalls),
+        cmocka_unit_test(nhc_141_reads_grow_with_the_cpus_and_no_faster),
+        cmocka_unit_test(node_exporter_3434_counters_of_unnamed_nics_are_not_read),
         cmocka_unit_test(ids_and_codes_are_unique_and_well_formed),
         cmocka_unit_test(a_good_machine_has_no_failure_and_no_warning),
         cmocka_unit_test(garbage_in_any_file_gives_a_verdict),
