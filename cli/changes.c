@@ -116,7 +116,7 @@ static int compare_policies(struct xc_table *table, const struct xc_policy *was,
 
 /* The plan of a task a GPU (or one task) under a policy, as text. */
 static int plan_under(const struct xc_policy *policy, const struct xc_node *node, const char *name,
-                      struct xc_text *out, struct xc_error *error)
+                      struct xc_text *out, bool *matched, struct xc_error *error)
 {
     xc_autonames char **features = xc_names_split(node->features);
     struct xc_who who = {.node = name,
@@ -127,6 +127,7 @@ static int plan_under(const struct xc_policy *policy, const struct xc_node *node
     cli_autorules struct xc_rules *rules = NULL;
     if (xc_policy_resolve(policy, &who, NULL, NULL, &rules, error) < 0)
         return -1;
+    *matched |= rules->class_name || xc_policy_nclasses(policy) == 0;
     int *gpus = calloc(node->ngpus + 1, sizeof *gpus);
     if (!gpus)
         return xc_error_nomem(error);
@@ -145,18 +146,24 @@ static int plan_under(const struct xc_policy *policy, const struct xc_node *node
     return rc;
 }
 
-static int compare_on_machine(const char *machine, const struct xc_policy *was,
-                              const struct xc_policy *is, struct xc_text *out,
-                              struct xc_error *error)
+static int compare_on_machine(const char *machine, const char *node_name,
+                              const struct xc_policy *was, const struct xc_policy *is,
+                              struct xc_text *out, struct xc_error *error)
 {
     char buffer[256];
-    const char *name = cli_node_name(machine, NULL, buffer, sizeof buffer);
+    const char *name = cli_node_name(machine, node_name, buffer, sizeof buffer);
+    bool matched = false;
     cli_autonode struct xc_node *node = NULL;
     xc_autotext struct xc_text before = XC_TEXT_INIT, after = XC_TEXT_INIT;
     if (cli_open_machine(machine, NULL, NULL, &node, error) < 0 ||
-        plan_under(was, node, name, &before, error) < 0 ||
-        plan_under(is, node, name, &after, error) < 0)
+        plan_under(was, node, name, &before, &matched, error) < 0 ||
+        plan_under(is, node, name, &after, &matched, error) < 0)
         return -1;
+    if (!matched)
+        xc_text_addf(out,
+                     "%s: no class matches this node, before or after: its defaults are planned "
+                     "(--node NAME is Slurm's name of it)\n",
+                     name);
     if (xc_streq(before.data, after.data))
         xc_text_addf(out, "%s: the same plan\n", name);
     else
@@ -168,7 +175,8 @@ static int compare_on_machine(const char *machine, const struct xc_policy *was,
 /* ---- both ------------------------------------------------------------------------------------------- */
 
 static int write_changes(const struct xc_policy *was, const struct xc_policy *is,
-                         const char *const *machines, struct xc_text *out, struct xc_error *error)
+                         const char *const *machines, const char *node_name, struct xc_text *out,
+                         struct xc_error *error)
 {
     xc_autotable struct xc_table table;
     xc_table_begin(&table, 4);
@@ -180,13 +188,13 @@ static int write_changes(const struct xc_policy *was, const struct xc_policy *is
     else
         xc_table_write(&table, out);
     for (; *machines; machines++)
-        if (compare_on_machine(*machines, was, is, out, error) < 0)
+        if (compare_on_machine(*machines, node_name, was, is, out, error) < 0)
             return -1;
     return 0;
 }
 
 int cli_policy_changes(const char *path, const struct xc_policy *is, const char *const *machines,
-                       struct xc_error *error)
+                       const char *node_name, struct xc_error *error)
 {
     struct xc_error why = {0};
     size_t length;
@@ -202,7 +210,7 @@ int cli_policy_changes(const char *path, const struct xc_policy *is, const char 
         return 0;
     }
     xc_autotext struct xc_text out = XC_TEXT_INIT;
-    if (write_changes(was, is, machines, &out, error) < 0)
+    if (write_changes(was, is, machines, node_name, &out, error) < 0)
         return -1;
     return cli_print(&out) == 0 ? 0 : xc_error_set(error, XC_ESYS, NULL, "cannot write");
 }

@@ -45,14 +45,14 @@ bool cli_slurm_node(struct xc_root *root, const char *machine, const char *name,
                     struct xc_slurm_node *out);
 const char *cli_node_name(const char *machine, const char *given, char *buffer, size_t size);
 /* Rules in force on that machine: file NULL is the live policy (or the built-in rules when there is
- * none). words may name a profile. source may be NULL. */
+ * none). has_classes (may be NULL): the policy has some, of which none needs to match. */
 int cli_rules(const char *file, const struct xc_node *node, const char *node_name,
               const struct xc_job_facts *job, const char *profile, struct xc_rules **out,
-              struct xc_error *error);
+              bool *has_classes, struct xc_error *error);
 /* What changes when `is` replaces the policy at path, on stdout; machines is NULL-terminated: captured
- * ones, whose plans are compared. */
+ * ones, whose plans are compared; node_name: Slurm's name of them, NULL: their files'. */
 int cli_policy_changes(const char *path, const struct xc_policy *is, const char *const *machines,
-                       struct xc_error *error);
+                       const char *node_name, struct xc_error *error);
 /* Writes a finished text to stdout; 0, or 2 with a message. */
 int cli_print(struct xc_text *text);
 

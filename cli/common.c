@@ -141,8 +141,10 @@ static int load(const char *file, struct xc_policy **policy, struct xc_error *er
 
 int cli_rules(const char *file, const struct xc_node *node, const char *node_name,
               const struct xc_job_facts *job, const char *profile, struct xc_rules **out,
-              struct xc_error *error)
+              bool *has_classes, struct xc_error *error)
 {
+    if (has_classes)
+        *has_classes = false;
     struct xc_policy *policy = NULL;
     struct xc_error none = {0};
     if (load(file, &policy, &none) < 0) {
@@ -162,6 +164,8 @@ int cli_rules(const char *file, const struct xc_node *node, const char *node_nam
         .vendor = node->vendor,
         .environment = xc_environment_name(node->environment),
     };
+    if (has_classes)
+        *has_classes = xc_policy_nclasses(policy) > 0;
     int rc = xc_policy_resolve(policy, &who, job, profile, out, error);
     xc_policy_free(policy);
     return rc;

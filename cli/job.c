@@ -185,6 +185,12 @@ static bool wanted(const char *name, const char *want)
     return !strchr(want, '.') && xc_starts(name, want) && name[length] == '.';
 }
 
+/* 2.0 before 10.0, as a person counts. */
+static int by_number(const void *a, const void *b)
+{
+    return strverscmp(*(char *const *)a, *(char *const *)b);
+}
+
 static int list_records(const struct options *options, const char *directory,
                         const struct xc_node *node)
 {
@@ -194,6 +200,11 @@ static int list_records(const struct options *options, const char *directory,
     if (xc_root_open_dir("/", &root, &error) < 0)
         return cli_fail(&error);
     xc_autonames char **names = xc_root_list(root, "%s", directory);
+    size_t count = 0;
+    while (names && names[count])
+        count++;
+    if (names)
+        qsort(names, count, sizeof *names, by_number);
     xc_autotext struct xc_text out = XC_TEXT_INIT;
     struct xc_json json;
     size_t found = 0;
@@ -222,6 +233,8 @@ static int list_records(const struct options *options, const char *directory,
         xc_json_end(&json, ']');
     if (cli_print(&out) != 0)
         return 2;
+    if (!found && !options->wanted && !options->json)
+        printf("no step has left a record in %s\n", directory);
     if (found || !options->wanted)
         return 0;
     fprintf(stderr, "xcloud job: no record of %s in %s; the newest %d steps of a node are kept\n",

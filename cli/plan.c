@@ -20,6 +20,7 @@ struct planning {
     size_t ngpus;
     struct xc_plan *plan;
     char name[256];
+    bool has_classes; /* the policy has some */
 };
 
 static void planning_clear(struct planning *planning)
@@ -102,7 +103,7 @@ static int make(const struct arguments *arguments, unsigned ntasks, struct plann
     snprintf(planning->name, sizeof planning->name, "%s",
              cli_node_name(arguments->machine, arguments->node_name, buffer, sizeof buffer));
     if (cli_rules(arguments->policy, planning->node, planning->name, NULL, planning->words.profile,
-                  &planning->rules, error) < 0)
+                  &planning->rules, &planning->has_classes, error) < 0)
         return -1;
     cut_words(planning);
     if (parse_gpus(arguments->gpus, planning->node->ngpus, planning, error) < 0 ||
@@ -134,6 +135,21 @@ static int write_picture(const struct planning *planning, const char *file, stru
     return xc_write_atomic(file, text.data, text.length, 0644, error);
 }
 
+/* What would come between this plan and a job: said above it. */
+static void add_doubts(const struct planning *planning, struct xc_text *out)
+{
+    const struct xc_rules *rules = planning->rules;
+    if (rules->mode == XC_MODE_OBSERVE)
+        xc_text_add(out, "mode observe: nothing would be set; in mode bind this would be\n");
+    else if (planning->words.off || rules->bind.when == XC_DEFAULT_NEVER)
+        xc_text_addf(out, "not bound (%s): tasks keep what Slurm sets; bound they would have\n",
+                     planning->words.off ? "off" : "the policy's bind: default: never");
+    if (!rules->class_name && planning->has_classes && rules->unmatched_warn)
+        xc_text_addf(out,
+                     "no class of the policy matches node %s: its defaults hold (--node NAME)\n",
+                     planning->name);
+}
+
 static int write_plan(const struct arguments *arguments, const struct planning *planning,
                       struct xc_error *error)
 {
@@ -145,6 +161,7 @@ static int write_plan(const struct arguments *arguments, const struct planning *
         xc_json_begin(&json, &text, true);
         xc_plan_json(planning->plan, planning->node, planning->name, &json);
     } else {
+        add_doubts(planning, &text);
         xc_plan_table(planning->plan, planning->node, &text);
     }
     return cli_print(&text);

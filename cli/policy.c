@@ -57,7 +57,7 @@ static int usage(FILE *out, int rc)
         "                             [--partition P] [--job-nodes N] [--profile P] [--prefix "
         "DIR]\n"
         "           every value in force and where it comes from\n"
-        "       xcloud policy install [--prefix DIR] [--machine M]... FILE\n"
+        "       xcloud policy install [--prefix DIR] [--machine M]... [--node N] FILE\n"
         "           check it, show what changes (also in the plans of captured machines), put it\n"
         "           in place\n"
         "       xcloud policy arm [--prefix DIR]\n"
@@ -403,7 +403,7 @@ static int install(struct options *o)
     cli_autopolicy struct xc_policy *policy = NULL;
     if (xc_policy_parse(text, length, o->operand[0], &policy, &error) < 0)
         return not_valid(&error);
-    if (cli_policy_changes(path, policy, o->machines, &error) < 0 ||
+    if (cli_policy_changes(path, policy, o->machines, o->node, &error) < 0 ||
         put_in_place(o, path, text, length, &error) < 0)
         return cli_fail(&error);
 

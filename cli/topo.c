@@ -86,7 +86,7 @@ static int open_subject(const struct request *request, struct subject *subject,
     const char *name = cli_node_name(request->machine, request->node, buffer, sizeof buffer);
     if (cli_open_machine(request->machine, request->node, &subject->root, &subject->node, error) <
             0 ||
-        cli_rules(request->policy, subject->node, name, NULL, NULL, &subject->rules, error) < 0)
+        cli_rules(request->policy, subject->node, name, NULL, NULL, &subject->rules, NULL, error) < 0)
         return -1;
     return 0;
 }

@@ -321,7 +321,7 @@ static void explain(struct work *work)
         why_nics(work, task);
         if (task->mem_mode == XC_MEMORY_NONE && work->memory != XC_MEMORY_NONE)
             add_why(work, task,
-                    task->ngpus > 1
+                    work->plan->ntasks == 1 && task->ngpus > 1
                         ? "memory is left alone: one task has all GPUs, its workers are "
                           "bound by xcloud-exec"
                         : "memory is left alone: no NUMA node of its cores is allowed");

@@ -127,10 +127,7 @@ static struct layout lay_out(const struct xc_plan *plan)
     }
     struct layout layout = {.count = 0};
     for (size_t c = 0; c < NCOLUMNS; c++) {
-        bool shown = c == PRIORITY           ? priority
-                     : c == NIC              ? nics
-                     : c == GPU || c == NUMA ? gpus
-                                             : true;
+        bool shown = c == PRIORITY ? priority : c == NIC ? nics : c == GPU ? gpus : true;
         layout.at[c] = shown ? layout.count++ : SIZE_MAX;
     }
     return layout;
@@ -138,36 +135,42 @@ static struct layout lay_out(const struct xc_plan *plan)
 
 /* Rows of a task: one, or as many as its longest list of devices. Lists of three and more go in one
  * cell without addresses. */
-static void gpu_cells(const struct xc_plan_task *task, const struct xc_node *node,
-                      struct xc_table *table, const struct layout *layout)
+static void gpu_cell(const struct xc_plan_task *task, const struct xc_node *node,
+                     struct xc_table *table, size_t column)
 {
-    struct xc_text gpus = XC_TEXT_INIT, numas = XC_TEXT_INIT;
-    xc_autoset struct xc_set nodes = XC_SET_EMPTY;
-    bool unknown = false;
+    struct xc_text gpus = XC_TEXT_INIT;
     char bdf[XC_BDF_TEXT];
     for (size_t i = 0; i < task->ngpus; i++) {
-        int numa = node->gpus[task->gpus[i]].numa;
-        if (task->ngpus <= 1)
+        if (task->ngpus == 1)
             xc_text_addf(&gpus, "%d %s", task->gpus[i], gpu_bdf(node, task->gpus[i], bdf));
         else
             xc_text_addf(&gpus, "%s%d", i ? "," : "", task->gpus[i]);
-        if (numa == XC_NONE)
-            unknown = true;
-        else
-            xc_set_add(&nodes, (size_t)numa);
     }
-    xc_text_add_set(&numas, &nodes);
-    if (unknown)
-        xc_text_add(&numas, "?");
-    xc_autofree char *g = xc_text_take(&gpus), *n = xc_text_take(&numas);
-    table->failed |= !g || !n || nodes.failed;
-    if (!g || !n)
-        return;
-    xc_table_cell(table, layout->at[GPU], "%s", task->ngpus ? g : "-");
-    xc_table_cell(table, layout->at[NUMA], "%s", task->ngpus ? n : "-");
+    xc_autofree char *list = xc_text_take(&gpus);
+    table->failed |= !list;
+    xc_table_cell(table, column, "%s", task->ngpus ? list : "-");
 }
 
-/* "mlx5_0 PIX", "mlx5_0,mlx5_1 PIX"; the farthest path when they differ. */
+/* The nodes of its cores; which node its GPUs are on is in the reasons. */
+static void numa_cell(const struct xc_plan_task *task, const struct xc_node *node,
+                      struct xc_table *table, size_t column)
+{
+    xc_autoset struct xc_set nodes = XC_SET_EMPTY;
+    bool unknown = false;
+    for (size_t i = 0; i < node->ncpus; i++) {
+        const struct xc_cpu *cpu = &node->cpus[i];
+        if (!xc_set_has(&task->cpus, (size_t)cpu->os))
+            continue;
+        if (cpu->numa == XC_NONE)
+            unknown = true;
+        else
+            xc_set_add(&nodes, (size_t)cpu->numa);
+    }
+    xc_autofree char *list = xc_set_format(&nodes);
+    table->failed |= !list || nodes.failed;
+    xc_table_cell(table, column, "%s%s", list ? list : "", unknown ? "?" : "");
+}
+
 static void nic_cell(const struct xc_plan_task *task, const struct xc_node *node,
                      struct xc_table *table, size_t column)
 {
@@ -203,7 +206,8 @@ static void task_row(const struct xc_plan_task *task, size_t rank, const struct 
     xc_table_row(table);
     xc_table_cell(table, layout->at[RANK], "%zu", rank);
     if (layout->at[GPU] != SIZE_MAX)
-        gpu_cells(task, node, table, layout);
+        gpu_cell(task, node, table, layout->at[GPU]);
+    numa_cell(task, node, table, layout->at[NUMA]);
     xc_table_cell(table, layout->at[CORES], "%u", task->cores);
     set_cell(table, layout->at[CPUS], &task->cpus);
     if (layout->at[PRIORITY] != SIZE_MAX)

@@ -49,9 +49,10 @@ bool pol_rate(const char *text, unsigned *mbps)
     if (!take_number(&text, &number) || number == 0 || number > 1000000)
         return false;
     text = skip_blanks(text);
-    if (strcasecmp(text, "Gb/s") == 0)
+    /* a capital B would be bytes: eight times as much */
+    if (strcmp(text, "Gb/s") == 0 || strcmp(text, "gb/s") == 0)
         *mbps = (unsigned)number * 1000;
-    else if (strcasecmp(text, "Mb/s") == 0)
+    else if (strcmp(text, "Mb/s") == 0 || strcmp(text, "mb/s") == 0)
         *mbps = (unsigned)number;
     else
         return false;

@@ -176,16 +176,17 @@ static void add_notes(const struct task *task, struct xc_text *out)
         const struct xc_note *note = &task->plan->notes[i];
         /* hints once a job and never in a batch script, which has the whole job by nature */
         bool hint = step->node_index == 0 && step->kind == XC_STEP_TASKS && step->place;
-        if ((note->kind == XC_NOTE_HINT && !hint) || (note->kind == XC_NOTE_INFO && !speaks(task)))
+        if ((note->kind == XC_NOTE_HINT && !hint) ||
+            (note->kind == XC_NOTE_INFO && !(speaks(task) && step->words.explain)))
             continue;
         xc_text_addf(out, "xcloud-bind: %s: %s\n", step->node_name, note->text);
     }
 }
 
-static void add_why(const struct task *task, struct xc_text *out)
+static void add_why(const struct task *task, bool reasons, struct xc_text *out)
 {
     const struct table_head *head = task->step->table.head;
-    for (unsigned i = 0; i < task->plan->ntasks; i++)
+    for (unsigned i = 0; reasons && i < task->plan->ntasks; i++)
         for (char **why = task->plan->tasks[i].why; why && *why; why++)
             xc_text_addf(out, "rank %u: %s\n", i, *why);
     xc_text_addf(out,
@@ -215,16 +216,18 @@ static void speak(struct task *task, const struct xc_text *environment)
     bool table = speaks(task);
     xc_text_add(&out, step->told.data ? step->told.data : "");
     xc_text_add(&out, step->table.head->message);
-    add_notes(task, &out);
-    if (table && step->words.dry) {
+    bool planned = table && (step->words.dry || step->observe); /* with its notes and reasons */
+    if (!planned)
+        add_notes(task, &out);
+    if (table && step->observe)
+        xc_text_addf(&out, "mode observe: nothing is set on %s; this would be\n", step->node_name);
+    else if (table && !step->place)
+        xc_text_addf(&out, "xcloud-bind: %s: not bound%s: this is what Slurm has set\n",
+                     step->node_name, step->words.off ? " (off)" : "");
+    if (planned) {
         xc_plan_table(task->plan, step->node, &out);
     } else if (table) {
-        if (step->observe)
-            xc_text_addf(&out, "mode observe: nothing was set on %s; this would be\n",
-                         step->node_name);
-        if (step->observe)
-            xc_plan_table(task->plan, step->node, &out);
-        else if (step->ntasks == 1 || table_wait(&step->table, 2, WAIT_US))
+        if (step->ntasks == 1 || table_wait(&step->table, 2, WAIT_US))
             report_bound(step, task->plan, &out);
         else
             xc_text_addf(&out, "xcloud-bind: %s: not all tasks came in time to be shown\n",
@@ -232,7 +235,7 @@ static void speak(struct task *task, const struct xc_text *environment)
         add_housekeeping(task, &out);
     }
     if (table && step->words.explain) {
-        add_why(task, &out);
+        add_why(task, !planned, &out);
         if (environment->length)
             xc_text_addf(&out, "environment of rank 0:\n%s", environment->data);
     }
@@ -317,6 +320,8 @@ static enum xc_verdict without_plan(struct task *task, const struct xc_error *er
 enum xc_verdict step_task_init(struct xc_step *step, const struct xc_step_host *host, int local_id)
 {
     uint64_t began = now_us();
+    if (!step->active && local_id == 0)
+        report_write(&step->told);
     if (!step->active || local_id < 0 || (unsigned)local_id >= step->ntasks)
         return XC_GO;
     struct task task = {.step = step, .host = host, .id = (unsigned)local_id};

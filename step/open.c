@@ -26,8 +26,9 @@ static void trouble(struct xc_step *step, const struct xc_error *error)
 
 /* ---- policy -------------------------------------------------------------------------------------------- */
 
-static struct xc_rules *resolve(struct xc_step *step, const struct xc_policy *policy,
-                                const struct xc_job_facts *job, const char *profile)
+static int resolve(struct xc_step *step, const struct xc_policy *policy,
+                   const struct xc_job_facts *job, const char *profile, struct xc_rules **rules,
+                   struct xc_error *error)
 {
     struct xc_who who = {.node = step->node_name};
     xc_autonames char **features = step->node ? xc_names_split(step->node->features) : NULL;
@@ -37,13 +38,7 @@ static struct xc_rules *resolve(struct xc_step *step, const struct xc_policy *po
         who.vendor = step->node->vendor;
         who.environment = xc_environment_name(step->node->environment);
     }
-    struct xc_rules *rules = NULL;
-    struct xc_error error = {0};
-    if (xc_policy_resolve(policy, &who, job, profile, &rules, &error) < 0) {
-        trouble(step, &error);
-        return NULL;
-    }
-    return rules;
+    return xc_policy_resolve(policy, &who, job, profile, rules, error);
 }
 
 /* Rules for this node and job; words are cut down to what the user may. The job's facts come from its
@@ -66,19 +61,24 @@ static void rules_for_job(struct xc_step *step, const struct xc_policy *policy,
         job.user = user;
     if (from_env(host, "SLURM_JOB_NAME", name, sizeof name))
         job.job_name = name;
-    step->rules = resolve(step, policy, &job, NULL);
-    if (!step->rules)
+    struct xc_error error = {0};
+    if (resolve(step, policy, &job, NULL, &step->rules, &error) < 0) {
+        trouble(step, &error);
         return;
+    }
     xc_autofree char *dropped = xc_words_permit(&step->words, step->rules->bind.users_may);
     if (dropped)
         tell(step, "the site's policy does not let users say %s: dropped", dropped);
     if (!step->words.profile[0])
         return;
-    struct xc_rules *with = resolve(step, policy, &job, step->words.profile);
-    if (with) {
-        xc_rules_free(step->rules);
-        step->rules = with;
+    struct xc_rules *with = NULL;
+    if (resolve(step, policy, &job, step->words.profile, &with, &error) < 0) {
+        step->failed |= step->words.strict;
+        tell(step, "%s; bound without it", error.message);
+        return;
     }
+    xc_rules_free(step->rules);
+    step->rules = with;
 }
 
 static void compare_hash(struct xc_step *step, const struct xc_step_host *host, const char *mine)
@@ -101,14 +101,16 @@ static void load_policy(struct xc_step *step, const struct xc_places *places,
         if (error.code != XC_ENOENT)
             trouble(step, &error);
         else if (step->words.given)
-            tell(step, "%s has no policy (%s): nothing is set", step->node_name, XC_POLICY_FILE);
+            tell(step, "%s has no policy (%s): nothing is set", step->node_name,
+                 places->policy ? places->policy : XC_POLICY_FILE);
         return;
     }
     if (source.last_good)
         tell(step, "%s: the last good policy is used: %s", step->node_name, source.live_error);
     memcpy(hash, xc_policy_hash(policy), 17);
     compare_hash(step, host, hash);
-    step->node_rules = resolve(step, policy, NULL, NULL);
+    if (resolve(step, policy, NULL, NULL, &step->node_rules, &error) < 0)
+        trouble(step, &error);
     rules_for_job(step, policy, host);
     bool asked = step->words.verbose != XC_QUIET || step->words.explain || step->words.dry;
     if (asked && step->rules && step->rules->unmatched_warn && xc_policy_nclasses(policy) > 0)
@@ -301,7 +303,10 @@ struct xc_step *step_open(const struct xc_step_start *start, const struct xc_ste
     struct xc_places places = {.prefix = start->machine ? start->machine : "",
                                .policy = start->policy,
                                .slurm_conf = getenv("SLURM_CONF")};
-    if (start->mode_off || xc_policy_disabled(&places))
+    const char *disabled = xc_policy_disabled(&places);
+    if (disabled && start->option_given)
+        tell(step, "%s: switched off here by %s", step->node_name, disabled);
+    if (start->mode_off || disabled)
         return step; /* not active */
     step->active = true;
     prepare(step, start, &places, host);

@@ -56,9 +56,11 @@ ran"
     contains "$output" "ran"
 }
 
-@test "the kill switch ends everything without a word" {
+@test "the kill switch ends everything, and says so only to those who ask" {
     touch "$DIR/nodes/n1/run/xcloud/disabled"
-    run -0 masks -w n1 -N1 -n2 -c$HALF --gres=gpu:2 --cpu-bind=none --xcloud-bind=verbose
+    run -0 as_user srun -w n1 -N1 -n1 --xcloud-bind=verbose true
+    expect line "$output" "xcloud-bind: n1: switched off here by /run/xcloud/disabled"
+    run -0 masks -w n1 -N1 -n2 -c$HALF --gres=gpu:2 --cpu-bind=none
     expect masks "$output" "0 $(list 0 $LAST)
 1 $(list 0 $LAST)"
 }

@@ -480,7 +480,7 @@ static void an_id_that_is_no_task_of_the_step_is_left_alone(void **state)
 
 /* ---- what switches it off -------------------------------------------------------------------------------- */
 
-static void a_kill_switch_stops_everything_in_silence(void **state)
+static void a_kill_switch_stops_everything(void **state)
 {
     (void)state;
     need_two_cpus();
@@ -491,9 +491,13 @@ static void a_kill_switch_stops_everything_in_silence(void **state)
         with_launch(launch, .policy = BIND, .option = "verbose", .start.on_error_refuse = true);
         play(&launch);
         is_unbound(&launch);
-        is_silent(&launch);
+        says(&launch, 0, "n1: switched off here by"); /* to those who asked for something */
         assert_int_equal(launch.verdict[0], XC_GO);
         assert_false(launch.recorded);
+        with_launch(unasked, .policy = BIND, .start.on_error_refuse = true);
+        play(&unasked);
+        is_unbound(&unasked);
+        is_silent(&unasked);
     }
 }
 
@@ -517,7 +521,7 @@ static void observe_sets_nothing_and_says_so_when_asked(void **state)
     with_launch(launch, .policy = policy, .option = "verbose");
     play(&launch);
     is_unbound(&launch);
-    says(&launch, 0, "mode observe: nothing was set on n1");
+    says(&launch, 0, "mode observe: nothing is set on n1");
     says(&launch, 0, "0000:1");
     assert_string_equal(launch.said[1], "");
     assert_null(value(&launch, 0, "A"));
@@ -1296,7 +1300,7 @@ int main(void)
         launch_test(memory_follows_the_gpu_and_is_read_back),
         launch_test(a_task_that_does_not_come_is_not_waited_for_long),
         launch_test(an_id_that_is_no_task_of_the_step_is_left_alone),
-        launch_test(a_kill_switch_stops_everything_in_silence),
+        launch_test(a_kill_switch_stops_everything),
         launch_test(mode_off_in_plugstack_stops_everything),
         launch_test(observe_sets_nothing_and_says_so_when_asked),
         launch_test(without_a_policy_nothing_is_set),
