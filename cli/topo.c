@@ -11,12 +11,12 @@
 
 struct request {
     const char *machine, *policy, *node, *output;
-    bool json, strict;
+    bool json, strict, svg;
     int nfiles;
     char **files;
 };
 
-enum { MACHINE = 256, POLICY, NODE, JSON, STRICT, HELP };
+enum { MACHINE = 256, POLICY, NODE, JSON, STRICT, SVG, HELP };
 
 static const struct option long_options[] = {
     {"machine", required_argument, NULL, MACHINE},
@@ -25,6 +25,7 @@ static const struct option long_options[] = {
     {"output", required_argument, NULL, 'o'},
     {"json", no_argument, NULL, JSON},
     {"strict", no_argument, NULL, STRICT},
+    {"svg", no_argument, NULL, SVG},
     {"help", no_argument, NULL, HELP},
     {0},
 };
@@ -35,7 +36,7 @@ static int usage(FILE *out, int rc)
           "       xcloud topo verify [--strict] [--json] [MACHINE] [FILE]\n"
           "       xcloud topo generate [MACHINE] [-o FILE]\n"
           "       xcloud topo normalize [-o FILE] FILE\n"
-          "       xcloud topo show [MACHINE] [FILE]\n"
+          "       xcloud topo show [--svg] [MACHINE] [-o FILE] [FILE]\n"
           "  MACHINE: [--machine DIR|ARCHIVE] [--policy FILE] [--node NAME]; without it this one.\n"
           "  FILE: - is standard input; without one the policy's topo: file: on the machine.\n"
           "  Exit status: 0 clean, or warnings without --strict; 1 warnings with --strict;\n"
@@ -86,7 +87,8 @@ static int open_subject(const struct request *request, struct subject *subject,
     const char *name = cli_node_name(request->machine, request->node, buffer, sizeof buffer);
     if (cli_open_machine(request->machine, request->node, &subject->root, &subject->node, error) <
             0 ||
-        cli_rules(request->policy, subject->node, name, NULL, NULL, &subject->rules, NULL, error) < 0)
+        cli_rules(request->policy, subject->node, name, NULL, NULL, &subject->rules, NULL, error) <
+            0)
         return -1;
     return 0;
 }
@@ -191,6 +193,16 @@ static int deliver(const struct request *request, struct xc_text *text)
                : 0;
 }
 
+/* A file for a machine that shows no switches says no more than NCCL sees without one. */
+static void note_flat(const struct subject *subject, const struct xc_text *file)
+{
+    const struct xc_node *node = subject->node;
+    if (node->environment != XC_BARE && node->nnics && !subject->rules->topo.nmap &&
+        !strstr(file->data, "class=\"0x0604"))
+        fprintf(stderr, "xcloud: this machine shows no switch and the policy has no topo: map: in "
+                        "this file no NIC is near a GPU\n");
+}
+
 static int generate(const struct request *request)
 {
     struct xc_error error = {0};
@@ -201,6 +213,7 @@ static int generate(const struct request *request)
     if (open_subject(request, &subject, &error) < 0 ||
         xc_topo_generate(subject.node, subject.rules, &text, &error) < 0)
         return cli_fail(&error);
+    note_flat(&subject, &text);
     return deliver(request, &text);
 }
 
@@ -230,9 +243,10 @@ static int show(const struct request *request)
     if (!file_alone && open_subject(request, &subject, &error) < 0)
         return cli_fail(&error);
     xc_autofree char *bytes = read_subject(request, &subject, &name, &length, &error);
-    if (!bytes || xc_topo_show(bytes, length, subject.node, &text, &error) < 0)
+    if (!bytes ||
+        (request->svg ? xc_topo_svg : xc_topo_show)(bytes, length, subject.node, &text, &error) < 0)
         return fail_about(name, &error);
-    return cli_print(&text);
+    return deliver(request, &text);
 }
 
 /* ---- the command ----------------------------------------------------------------------------------- */
@@ -257,6 +271,9 @@ static int take_option(struct request *request, int option)
         return 0;
     case STRICT:
         request->strict = true;
+        return 0;
+    case SVG:
+        request->svg = true;
         return 0;
     default:
         return usage(stderr, 2);

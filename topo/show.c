@@ -4,19 +4,13 @@
 
 #include "topo.h"
 
-struct showing {
-    const struct topo_tree *tree;
-    const struct xc_node *node; /* NULL: names are not known */
-    struct xc_text *out;
-};
-
 static bool same_bdf(const struct xc_node *node, int pci, const char *busid)
 {
     struct xc_bdf bdf;
     return pci >= 0 && xc_bdf_parse(busid, &bdf) && xc_bdf_compare(&node->pci[pci].bdf, &bdf) == 0;
 }
 
-static enum topo_class class_of(const struct showing *s, int i)
+static enum topo_class class_of(const struct topo_showing *s, int i)
 {
     const struct topo_element *e = &s->tree->elements[i];
     const char *class = topo_value(e, "class");
@@ -30,7 +24,7 @@ static enum topo_class class_of(const struct showing *s, int i)
 }
 
 /* "gpu0", "mlx5_0", else the bus id. */
-static const char *name_of(const struct showing *s, int i, char buffer[TOPO_SHOWN])
+const char *topo_device(const struct topo_showing *s, int i, char buffer[TOPO_SHOWN])
 {
     const char *busid = topo_value(&s->tree->elements[i], "busid");
     busid = busid ? busid : "?";
@@ -47,7 +41,7 @@ static const char *name_of(const struct showing *s, int i, char buffer[TOPO_SHOW
 
 /* ---- the tree ------------------------------------------------------------------------------------ */
 
-static void show_link(const struct showing *s, const struct topo_element *e)
+static void show_link(const struct topo_showing *s, const struct topo_element *e)
 {
     const char *speed = topo_value(e, "link_speed"), *width = topo_value(e, "link_width");
     bool known;
@@ -62,7 +56,7 @@ static void show_link(const struct showing *s, const struct topo_element *e)
                  known ? "" : " (Gen3: its link_speed is not in NCCL's table)");
 }
 
-static void show_pci(const struct showing *s, int i)
+static void show_pci(const struct topo_showing *s, int i)
 {
     static const char *const words[] = {"switch", "NVSwitch", "CPU", "GPU", "NIC"};
     const struct topo_element *e = &s->tree->elements[i];
@@ -70,16 +64,15 @@ static void show_pci(const struct showing *s, int i)
     const char *busid = topo_value(e, "busid");
     busid = busid ? busid : "?";
     xc_text_addf(s->out, "%s %.60s", words[class_of(s, i)], busid);
-    name_of(s, i, name);
+    topo_device(s, i, name);
     if (!xc_streq(name, busid))
         xc_text_addf(s->out, " %s", name);
     show_link(s, e);
 }
 
-static void show_element(const struct showing *s, int i, unsigned depth)
+void topo_describe(const struct topo_showing *s, int i)
 {
     const struct topo_element *e = &s->tree->elements[i];
-    xc_text_addf(s->out, "%*s", (int)depth * 2, "");
     if (e->kind == TOPO_CPU) {
         const char *numaid = topo_value(e, "numaid"), *affinity = topo_value(e, "affinity");
         xc_autoset struct xc_set cpus = XC_SET_EMPTY;
@@ -96,16 +89,18 @@ static void show_element(const struct showing *s, int i, unsigned depth)
     } else {
         xc_text_add(s->out, topo_name(e->kind));
     }
-    xc_text_add(s->out, "\n");
 }
 
-static void show_tree(const struct showing *s)
+static void show_tree(const struct topo_showing *s)
 {
     unsigned depth = 0;
     const struct topo_element *all = s->tree->elements;
     for (int i = 0; i >= 0 && i < s->tree->count;) {
-        if (all[i].kind != TOPO_SYSTEM)
-            show_element(s, i, depth - 1);
+        if (all[i].kind != TOPO_SYSTEM) {
+            xc_text_addf(s->out, "%*s", ((int)depth - 1) * 2, "");
+            topo_describe(s, i);
+            xc_text_add(s->out, "\n");
+        }
         if (all[i].first >= 0) {
             depth++;
             i = all[i].first;
@@ -124,7 +119,7 @@ static void show_tree(const struct showing *s)
 /* ---- distances ------------------------------------------------------------------------------------ */
 
 /* As NCCL counts: through one switch, through several, through the CPU, between CPUs. */
-static enum xc_path path_between(const struct topo_tree *tree, int a, int b)
+enum xc_path topo_path(const struct topo_tree *tree, int a, int b)
 {
     const struct topo_element *all = tree->elements;
     int up = 0;
@@ -141,7 +136,7 @@ static enum xc_path path_between(const struct topo_tree *tree, int a, int b)
     return XC_PATH_SYS;
 }
 
-static size_t list(const struct showing *s, enum topo_class class, int *out)
+size_t topo_devices(const struct topo_showing *s, enum topo_class class, int out[TOPO_ELEMENTS])
 {
     size_t count = 0;
     for (int i = 0; i < s->tree->count; i++)
@@ -150,14 +145,14 @@ static size_t list(const struct showing *s, enum topo_class class, int *out)
     return count;
 }
 
-static void show_distances(const struct showing *s)
+static void show_distances(const struct topo_showing *s)
 {
     int gpus[TOPO_ELEMENTS], nics[TOPO_ELEMENTS];
-    size_t ngpus = list(s, TOPO_IS_GPU, gpus), nnics = list(s, TOPO_IS_NIC, nics);
+    size_t ngpus = topo_devices(s, TOPO_IS_GPU, gpus), nnics = topo_devices(s, TOPO_IS_NIC, nics);
     char name[TOPO_SHOWN];
     int width = 0;
     for (size_t n = 0; n < nnics; n++) {
-        int length = (int)strlen(name_of(s, nics[n], name));
+        int length = (int)strlen(topo_device(s, nics[n], name));
         width = length > width ? length : width;
     }
     if (!ngpus || !nnics)
@@ -165,19 +160,19 @@ static void show_distances(const struct showing *s)
     xc_text_addf(s->out, "\n%-14s", "");
     for (size_t n = 0; n < nnics; n++)
         xc_text_addf(s->out, n + 1 < nnics ? "%-*s  " : "%.*s", n + 1 < nnics ? width : TOPO_SHOWN,
-                     name_of(s, nics[n], name));
+                     topo_device(s, nics[n], name));
     xc_text_add(s->out, "\n");
     for (size_t g = 0; g < ngpus; g++) {
-        xc_text_addf(s->out, "%-14s", name_of(s, gpus[g], name));
+        xc_text_addf(s->out, "%-14s", topo_device(s, gpus[g], name));
         for (size_t n = 0; n < nnics; n++)
             xc_text_addf(s->out, n + 1 < nnics ? "%-*s  " : "%.*s",
                          n + 1 < nnics ? width : TOPO_SHOWN,
-                         xc_path_name(path_between(s->tree, gpus[g], nics[n])));
+                         xc_path_name(topo_path(s->tree, gpus[g], nics[n])));
         xc_text_add(s->out, "\n");
     }
 }
 
-static bool in_file(const struct showing *s, int pci)
+static bool in_file(const struct topo_showing *s, int pci)
 {
     for (int i = 0; i < s->tree->count; i++) {
         const char *busid = topo_value(&s->tree->elements[i], "busid");
@@ -187,7 +182,7 @@ static bool in_file(const struct showing *s, int pci)
     return false;
 }
 
-static void show_missing(const struct showing *s)
+static void show_missing(const struct topo_showing *s)
 {
     char bdf[XC_BDF_TEXT];
     for (size_t g = 0; s->node && g < s->node->ngpus; g++)
@@ -203,7 +198,7 @@ int xc_topo_show(const char *bytes, size_t length, const struct xc_node *node, s
     topo_autotree struct topo_tree tree;
     if (topo_need(bytes, length, &tree, error) < 0)
         return -1;
-    struct showing s = {.tree = &tree, .node = node, .out = out};
+    struct topo_showing s = {.tree = &tree, .node = node, .out = out};
     show_tree(&s);
     show_distances(&s);
     show_missing(&s);

@@ -102,4 +102,21 @@ bool topo_busid_ok(const char *text);
 /* The way NCCL will ask for it; false when text is no bus id at all. */
 bool topo_busid_meant(const char *text, char out[XC_BDF_TEXT]);
 
+/* ---- showing (show.c) ------------------------------------------------------------------------------ */
+
+struct topo_showing {
+    const struct topo_tree *tree;
+    const struct xc_node *node; /* NULL: names are not known */
+    struct xc_text *out;
+};
+/* "GPU 0000:1b:00.0 gpu0  48.0 GB/s", without a newline. */
+void topo_describe(const struct topo_showing *showing, int element);
+/* "gpu0", "mlx5_0", else the bus id. */
+const char *topo_device(const struct topo_showing *showing, int element, char buffer[TOPO_SHOWN]);
+/* The pci elements of a class; returns their count. */
+size_t topo_devices(const struct topo_showing *showing, enum topo_class class,
+                    int out[TOPO_ELEMENTS]);
+/* As NCCL counts in its tree: through one switch, through several, through the CPU, between CPUs. */
+enum xc_path topo_path(const struct topo_tree *tree, int a, int b);
+
 #endif

@@ -15,7 +15,7 @@ struct subject {
     const struct xc_rules *rules;
     struct xc_topo_findings *findings;
     int *pci;        /* of each element: its index in node->pci, XC_NONE */
-    bool shows_tree; /* the machine's PCI is the real one */
+    bool shows_tree; /* the machine's PCI is the real one, and the policy has no other map of it */
 };
 
 static const struct topo_element *element(const struct subject *s, int i)
@@ -484,7 +484,7 @@ int xc_topo_verify(const char *bytes, size_t length, const struct xc_node *node,
                         .rules = rules,
                         .findings = findings,
                         .pci = pci,
-                        .shows_tree = node->environment == XC_BARE};
+                        .shows_tree = node->environment == XC_BARE && !(rules && rules->topo.nmap)};
     for (int i = 0; i < tree.count; i++)
         pci[i] = tree.elements[i].kind == TOPO_PCI
                      ? find_pci(node, topo_value(&tree.elements[i], "busid"))

@@ -65,5 +65,8 @@ int xc_topo_normalize(const char *bytes, size_t length, struct xc_text *out,
  * it. node, which may be NULL, adds names (gpu0, mlx5_0) and what is missing. */
 int xc_topo_show(const char *bytes, size_t length, const struct xc_node *node, struct xc_text *out,
                  struct xc_error *error);
+/* The same as a picture. */
+int xc_topo_svg(const char *bytes, size_t length, const struct xc_node *node, struct xc_text *out,
+                struct xc_error *error);
 
 #endif

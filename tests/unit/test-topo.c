@@ -190,6 +190,9 @@ static void survive(const char *bytes, size_t length, const struct xc_node *node
     xc_topo_findings_clear(&findings);
     if (xc_topo_show(exact, length, node, &text, NULL) == 0)
         assert_false(refused);
+    xc_text_free(&text);
+    if (xc_topo_svg(exact, length, node, &text, NULL) == 0)
+        assert_true(xc_starts(text.data, "<svg ") && !strstr(text.data, "<gpu"));
     if (xc_topo_normalize(exact, length, &normal, NULL) == 0) {
         assert_int_equal(xc_topo_lint(normal.data, normal.length, &findings, NULL), 0);
         if (findings.errors)
