@@ -608,7 +608,7 @@ static void look_at_cpu(const struct xc_check_input *in, const struct xc_cpu *cp
     }
     if (cap && cpu->max_khz > 0 &&
         xc_root_read_long(in->root, &khz, CPU "/cpu%d/cpufreq/scaling_max_freq", cpu->os) &&
-        khz < (long)cpu->max_khz) {
+        khz < (long)cpu->max_khz / 100 * 99) { /* drivers round */
         xc_set_add(&speeds->capped, (size_t)cpu->os);
         speeds->cap_khz = khz;
         speeds->max_khz = (long)cpu->max_khz;

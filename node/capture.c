@@ -107,7 +107,6 @@ static const char *const patterns[] = {
     "/proc/sys/kernel/kptr_restrict",
     "/proc/sys/kernel/yama/ptrace_scope",
     "/proc/1/status",
-    "/proc/stat",
     "/proc/pressure/cpu",
     "/proc/sys/vm/zone_reclaim_mode",
     "/proc/sys/vm/nr_hugepages",
@@ -123,7 +122,7 @@ static const char *const patterns[] = {
     "/var/run/nvidia-topologyd/virtualTopology.xml",
 };
 
-/* Of files that name a site's hosts, people or secrets: the lines that are about the machine, by their
+/* Of files that name a site's hosts, people or secrets, or are long: the lines that are about the machine, by their
  * first word. What Slurm says about nodes stays at home. */
 static const struct {
     const char *pattern;
@@ -139,6 +138,7 @@ static const struct {
     {"/etc/enroot/enroot.conf.d/*.conf", {"ENROOT_ROOTFS_WRITABLE", "ENROOT_REMAP_ROOT", NULL}},
     {"/etc/enroot/environ.d/*.env", {"NCCL_*", "MELLANOX_VISIBLE_DEVICES", NULL}},
     {"/etc/nccl.conf", {"NCCL_*", NULL}},
+    {"/proc/stat", {"cpu", NULL}},
 };
 
 static const char *const dmi_files[] = {"product_name",

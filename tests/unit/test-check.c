@@ -645,6 +645,34 @@ static void what_the_policy_ignores_does_not_run(void **state)
     free(o);
 }
 
+static void a_prolog_runs_what_is_quick_and_nothing_when_the_job_skips_checks(void **state)
+{
+    (void)state;
+    const struct row row = {.check = "all", .machine = H100};
+    struct outcome *o = calloc(1, sizeof *o);
+    struct xc_error error = {0};
+    open_row(&row, o);
+    struct xc_check_input input = {
+        .root = o->root, .node = o->node, .rules = o->rules, .live = &o->live, .at = XC_AT_PROLOG};
+    assert_int_equal(xc_check_run(&input, NULL, &o->findings, &error), 0);
+    assert_true(o->findings.count >= 15);
+    for (size_t i = 0; i < o->findings.count; i++) {
+        const struct xc_check *check = o->findings.list[i].check;
+        assert_true(check->at & XC_AT_PROLOG);
+        /* a scan needs a job here: there is none */
+        assert_true(check->cost != XC_COST_SCAN || o->findings.list[i].verdict == NA);
+    }
+    xc_findings_clear(&o->findings);
+    o->rules->checks_skip = true;
+    assert_int_equal(xc_check_run(&input, NULL, &o->findings, &error), 0);
+    assert_int_equal(o->findings.count, 0);
+    input.at = XC_AT_HEALTH; /* not the prolog's business */
+    assert_int_equal(xc_check_run(&input, NULL, &o->findings, &error), 0);
+    assert_true(o->findings.count > 0);
+    clear(o);
+    free(o);
+}
+
 /* A prolog knows the machine from a snapshot of the boot. */
 static void what_went_away_since_the_description_is_missed(void **state)
 {
@@ -819,6 +847,7 @@ int main(void)
         cmocka_unit_test(counters_come_back_from_their_file),
         cmocka_unit_test(another_boots_counters_are_not_looked_at),
         cmocka_unit_test(what_the_policy_ignores_does_not_run),
+        cmocka_unit_test(a_prolog_runs_what_is_quick_and_nothing_when_the_job_skips_checks),
         cmocka_unit_test(what_went_away_since_the_description_is_missed),
         cmocka_unit_test(a_captured_machine_gets_the_same_verdicts),
     };
