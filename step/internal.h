@@ -68,7 +68,7 @@ void records_prune(int dir_fd);
 
 struct xc_step {
     /* from Slurm */
-    char *node_name, *program, *machine, *policy_path;
+    char *node_name, *program, *machine;
     uint32_t job_id, step_id, uid;
     enum xc_step_kind kind;
     unsigned ntasks, nnodes, node_index;
@@ -83,7 +83,6 @@ struct xc_step {
     bool place, memory, environment;
     bool refuse;         /* when something goes wrong the task is ended */
     bool failed;         /* something went wrong in open */
-    bool speak_table;    /* this node prints the table */
     struct xc_text told; /* lines for task 0, made in open */
     unsigned open_us;
     /* the node's directories, opened before anything of the user runs; -1 when missing */

@@ -346,6 +346,5 @@ void step_close(struct xc_step *step, const struct xc_step_host *host)
     free(step->node_name);
     free(step->program);
     free(step->machine);
-    free(step->policy_path);
     free(step);
 }

@@ -17,8 +17,7 @@
 enum xc_mode {
     XC_MODE_OBSERVE, /* report what would be bound and drained; nothing is set. Absent = observe */
     XC_MODE_BIND,    /* bind, never drain */
-    XC_MODE_ENFORCE, /* bind and drain */
-    XC_MODE_OFF      /* kill switch or plugstack mode=off, never in a file: nothing at all */
+    XC_MODE_ENFORCE  /* bind and drain */
 };
 enum xc_default { XC_DEFAULT_AUTO, XC_DEFAULT_ASK, XC_DEFAULT_NEVER };
 enum xc_on_error { XC_ON_ERROR_WARN, XC_ON_ERROR_REFUSE };

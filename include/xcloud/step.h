@@ -81,11 +81,6 @@ struct xc_step_api {
 const struct xc_step_api *xc_step_api(unsigned abi);
 typedef const struct xc_step_api *xc_step_api_fn(unsigned abi);
 
-/* ------------------------------------------------------------------------------------------------------ */
-
-#define XC_XSTR(x) #x
-#define XC_STR(x)  XC_XSTR(x)
-
 /* ---- records ------------------------------------------------------------------------------------------- */
 
 /* A step's shared memory is also its record: the file PREFIX/run/xcloud/steps/JOB.STEP, mapped by
