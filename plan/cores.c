@@ -547,21 +547,6 @@ int share_cores(const struct work *work, const struct xc_set *cpus, const struct
     return rc;
 }
 
-unsigned count_cores(const struct xc_node *node, const struct xc_set *cpus)
-{
-    xc_autofree unsigned char *seen = calloc(node->ncores + 1, 1);
-    unsigned count = 0;
-    for (ssize_t os = xc_set_next(cpus, 0); seen && os >= 0;
-         os = xc_set_next(cpus, (size_t)os + 1)) {
-        const struct xc_cpu *cpu = find_cpu(node, os);
-        if (!cpu || cpu->core < 0 || (size_t)cpu->core >= node->ncores || seen[cpu->core])
-            continue;
-        seen[cpu->core] = 1;
-        count++;
-    }
-    return count;
-}
-
 int priority_cpus(const struct work *work, struct xc_set *out, struct xc_error *error)
 {
     const struct xc_rules *rules = work->rules;

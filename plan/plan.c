@@ -110,7 +110,8 @@ static bool may_narrow(const struct work *work, const struct xc_set *allowed, un
 {
     if (left == 0)
         return false;
-    return left >= need || whole_machine(work, allowed) || count_cores(work->node, allowed) < need;
+    return left >= need || whole_machine(work, allowed) ||
+           xc_node_count_cores(work->node, allowed) < need;
 }
 
 /* Housekeeping is taken out, unless too little would be left; that is said with numbers. */
@@ -123,21 +124,18 @@ static int find_training(struct work *work, struct xc_error *error)
     xc_set_copy(&plan->training, &allowed);
     xc_set_andnot(&plan->training, &plan->housekeeping);
     size_t taken = xc_set_common(&allowed, &plan->housekeeping);
-    unsigned left = count_cores(work->node, &plan->training);
+    unsigned left = xc_node_count_cores(work->node, &plan->training);
     size_t need = (size_t)work->rules->bind.min_share * plan->ntasks;
     if (taken > 0 && !may_narrow(work, &allowed, left, need)) {
         xc_set_copy(&plan->training, &allowed);
         add_note(work, XC_NOTE_WARN, XC_NONE,
                  "housekeeping CPUs are not taken out: %u of %u cores would be left, and %u task%s "
                  "need%s %zu (min_share %u)",
-                 left, count_cores(work->node, &allowed), plan->ntasks,
+                 left, xc_node_count_cores(work->node, &allowed), plan->ntasks,
                  plan->ntasks == 1 ? "" : "s", plan->ntasks == 1 ? "s" : "",
                  need ? need : (size_t)plan->ntasks, work->rules->bind.min_share);
     }
-    work->training_cores = xc_set_intersects(&plan->training, &plan->housekeeping)
-                               ? count_cores(work->node, &plan->training)
-                               : left;
-    left = count_cores(work->node, &plan->training);
+    left = work->training_cores = xc_node_count_cores(work->node, &plan->training);
     if (work->rules->bind.min_share > 1 && left < need)
         add_note(work, XC_NOTE_WARN, XC_NONE,
                  "%u core%s for %u task%s: less than the policy's min_share of %u", left,
@@ -271,7 +269,7 @@ static void why_cores(struct work *work, struct xc_plan_task *task, unsigned tra
         xc_text_add(&text, ", first threads only");
     if (!xc_set_empty(&task->priority))
         xc_text_addf(&text, ", %u of them priority cores",
-                     count_cores(work->node, &task->priority));
+                     xc_node_count_cores(work->node, &task->priority));
     xc_autofree char *line = xc_text_take(&text);
     add_why(work, task, "%s", line ? line : "");
     work->failed |= !line || !counts;
@@ -339,9 +337,9 @@ static void note_one_core(struct work *work)
         return;
     xc_autoset struct xc_set cpus = XC_SET_EMPTY;
     xc_node_online(work->node, &cpus);
-    online = count_cores(work->node, &cpus);
+    online = xc_node_count_cores(work->node, &cpus);
     xc_set_andnot(&cpus, &plan->housekeeping);
-    free_cores = count_cores(work->node, &cpus);
+    free_cores = xc_node_count_cores(work->node, &cpus);
     work->failed |= cpus.failed;
     unsigned job = work->request->job_cores ? training + work->request->job_cores : 0;
     unsigned could = (job ? job : free_cores) / plan->ntasks;

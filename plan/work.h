@@ -35,8 +35,6 @@ int share_cores(const struct work *work, const struct xc_set *cpus, const struct
                 size_t n, struct xc_plan_task *tasks);
 /* Sorted OS numbers of the CPUs that count as priority cores under the rules. */
 int priority_cpus(const struct work *work, struct xc_set *out, struct xc_error *error);
-/* Whole or partial cores in a set. */
-unsigned count_cores(const struct xc_node *node, const struct xc_set *cpus);
 /* The CPU with that number, or NULL. Numbers are dense on most machines: no search there. */
 static inline const struct xc_cpu *find_cpu(const struct xc_node *node, ssize_t os)
 {

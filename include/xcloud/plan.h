@@ -52,7 +52,6 @@ struct xc_plan_env {
     enum xc_env_set set;
     unsigned line; /* of the policy; 0: from the plan itself (NIC lists, XCLOUD_PLAN) */
 };
-/* A share of a task for one worker of a launcher (torchrun): the task that has several GPUs alone. */
 struct xc_plan_task {
     struct xc_set cpus; /* never empty when the request had a CPU */
     unsigned cores;     /* whole or partial cores in cpus */
@@ -75,7 +74,8 @@ struct xc_plan {
     struct xc_set unused;       /* training CPUs in no task */
     unsigned ntasks;
     struct xc_plan_task *tasks;
-    char *shares; /* XCLOUD_PLAN for xcloud-exec, see xcloud-exec(1); NULL: no task of several GPUs */
+    char *shares; /* XCLOUD_PLAN of the first task that has several GPUs, for reports; NULL: there is
+                     none. Each such task has its own in env */
     struct xc_note *notes;
     size_t nnotes;
     bool narrowed; /* training differs from request.cpus */
