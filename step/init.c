@@ -172,6 +172,8 @@ static void record_task(struct task *task, const struct xc_plan_task *mine)
 static void add_notes(const struct task *task, struct xc_text *out)
 {
     const struct xc_step *step = task->step;
+    if (step->observe && !speaks(task))
+        return; /* an observing site tells nobody who has not asked */
     for (size_t i = 0; i < task->plan->nnotes; i++) {
         const struct xc_note *note = &task->plan->notes[i];
         /* hints once a job and never in a batch script, which has the whole job by nature */

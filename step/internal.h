@@ -40,9 +40,13 @@ struct table {
     bool file; /* it has a name in the records' directory */
 };
 
-enum table_set { TABLE_ALLOWED, TABLE_TRAINING, TABLE_HOUSEKEEPING };
+enum table_set { TABLE_ALLOWED, TABLE_TRAINING, TABLE_HOUSEKEEPING, TABLE_CPU_SETS };
 
-size_t table_slot_bytes(const struct table_head *head); /* of a slot, by the head's counts */
+#define TABLE_MAGIC    "xcstep\n"
+#define TABLE_SIZE_MAX (64u << 20)
+
+size_t table_head_bytes(const struct table_head *head); /* with its sets, by the head's counts */
+size_t table_slot_bytes(const struct table_head *head); /* of a slot, likewise */
 /* Maps a new table in the directory (dir_fd < 0, or a failure to make the file: anonymous). */
 int table_make(struct table *table, int dir_fd, const char *name, uint32_t ntasks,
                const struct xc_node *node, struct xc_error *error);

@@ -15,14 +15,13 @@ static int bad(struct xc_error *error, const char *name)
 /* Whether the sizes in the head describe exactly the file. */
 static bool sound(const struct table_head *head, size_t size)
 {
-    if (memcmp(head->magic, "xcstep\n", sizeof head->magic) != 0 || head->version != XC_STEP_ABI ||
+    if (memcmp(head->magic, TABLE_MAGIC, sizeof head->magic) != 0 || head->version != XC_STEP_ABI ||
         head->size != size)
         return false;
     if (head->cpu_words > XC_SET_LIMIT / 64 || head->mem_words > XC_SET_LIMIT / 64 ||
         head->max_gpus > 65536 || head->max_nics > 65536)
         return false;
-    size_t sets = sizeof *head + 8 * (3 * (size_t)head->cpu_words + head->mem_words);
-    return head->slots_at >= sets && head->slot_size == table_slot_bytes(head) &&
+    return head->slots_at >= table_head_bytes(head) && head->slot_size == table_slot_bytes(head) &&
            head->slots_at % 8 == 0 &&
            head->slots_at + (size_t)head->slot_size * head->ntasks == size;
 }
@@ -103,7 +102,7 @@ int xc_record_read(int dir_fd, const char *name, struct xc_record *out, struct x
     if (fd < 0 || fstat(fd, &st) < 0)
         return xc_error_errno(error, name, "cannot open the record");
     size_t size = (size_t)st.st_size;
-    if (!S_ISREG(st.st_mode) || size < sizeof(struct table_head) || size > (64u << 20))
+    if (!S_ISREG(st.st_mode) || size < sizeof(struct table_head) || size > TABLE_SIZE_MAX)
         return bad(error, name);
     /* a copy: a running step goes on writing */
     void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);

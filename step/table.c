@@ -12,9 +12,7 @@
 
 #include "internal.h"
 
-#define MAGIC         "xcstep\n"
 #define WORD_BITS     64
-#define SIZE_MAX_FILE (64u << 20)
 #define PRUNE_AT_ONCE 16
 
 static size_t page_up(size_t size)
@@ -23,9 +21,9 @@ static size_t page_up(size_t size)
     return (size + page - 1) / page * page;
 }
 
-static size_t head_bytes(const struct table_head *head)
+size_t table_head_bytes(const struct table_head *head)
 {
-    return sizeof *head + 8 * (3 * (size_t)head->cpu_words + head->mem_words);
+    return sizeof *head + 8 * (TABLE_CPU_SETS * (size_t)head->cpu_words + head->mem_words);
 }
 
 size_t table_slot_bytes(const struct table_head *head)
@@ -72,7 +70,7 @@ int table_make(struct table *table, int dir_fd, const char *name, uint32_t ntask
                const struct xc_node *node, struct xc_error *error)
 {
     struct table_head head = {
-        .magic = MAGIC,
+        .magic = TABLE_MAGIC,
         .version = XC_STEP_ABI,
         .ntasks = ntasks,
         .cpu_words = words_for(node ? xc_node_max_cpu(node) : 0),
@@ -82,10 +80,10 @@ int table_make(struct table *table, int dir_fd, const char *name, uint32_t ntask
         .stepd_pid = getpid(),
         .started_at = time(NULL),
     };
-    head.slots_at = (uint32_t)page_up(head_bytes(&head));
+    head.slots_at = (uint32_t)page_up(table_head_bytes(&head));
     head.slot_size = (uint32_t)table_slot_bytes(&head);
     size_t size = head.slots_at + (size_t)head.slot_size * ntasks;
-    if (size > SIZE_MAX_FILE)
+    if (size > TABLE_SIZE_MAX)
         return xc_error_set(error, XC_EINPUT, NULL, "%u tasks on one node are too many", ntasks);
     head.size = (uint32_t)size;
     *table = (struct table){.size = size};
@@ -136,6 +134,7 @@ static void get(const uint64_t *words, uint32_t count, struct xc_set *out)
             xc_set_add(out, w * WORD_BITS + (size_t)__builtin_ctzll(rest));
 }
 
+/* The memory nodes stand behind the sets of CPUs. */
 static uint64_t *head_set(const struct table *table, enum table_set which)
 {
     return (uint64_t *)(table->head + 1) + (size_t)which * table->head->cpu_words;
@@ -153,12 +152,12 @@ void table_get_set(const struct table *table, enum table_set which, struct xc_se
 
 void table_put_mems(struct table *table, const struct xc_set *set)
 {
-    put(head_set(table, 3), table->head->mem_words, set);
+    put(head_set(table, TABLE_CPU_SETS), table->head->mem_words, set);
 }
 
 void table_get_mems(const struct table *table, struct xc_set *out)
 {
-    get(head_set(table, 3), table->head->mem_words, out);
+    get(head_set(table, TABLE_CPU_SETS), table->head->mem_words, out);
 }
 
 static uint64_t *slot_sets(const struct table *table, unsigned task)

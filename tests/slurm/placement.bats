@@ -34,7 +34,8 @@ setup() { bind_policy <<<'cpus: {housekeeping: none}'; }
 }
 
 @test "without GPUs tasks are spread over the NUMA nodes" {
-    expect masks "$(masks -N1 -n2 -c$HALF)" "0 $LOWER
+    # where no device is denied a whole node's tasks see all GPUs: this job says that it uses none
+    expect masks "$(CUDA_VISIBLE_DEVICES='' masks -N1 -n2 -c$HALF)" "0 $LOWER
 1 $UPPER"
 }
 
