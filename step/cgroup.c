@@ -75,10 +75,7 @@ static char *own_path(char *lines, bool v1)
 static bool is_step_name(const struct xc_step *step, const char *name, size_t length)
 {
     char want[32];
-    const char *word = step->kind == XC_STEP_BATCH         ? "batch"
-                       : step->kind == XC_STEP_INTERACTIVE ? "interactive"
-                       : step->kind == XC_STEP_EXTERN      ? "extern"
-                                                           : NULL;
+    const char *word = step_kind_word(step->kind);
     if (word)
         snprintf(want, sizeof want, "step_%s", word);
     else
@@ -189,7 +186,11 @@ static int narrow_below(int dir_fd, const struct xc_set *keep, unsigned depth,
     if (!dir || depth > 8) {
         if (dir)
             closedir(dir);
-        return xc_error_set(error, XC_ESYS, NULL, "cannot list its directories");
+        else if (copy >= 0)
+            close(copy);
+        return xc_error_set(error, XC_ESYS, NULL,
+                            depth > 8 ? "its directories are more than 8 deep"
+                                      : "cannot list its directories");
     }
     int rc = 0;
     for (struct dirent *entry; rc == 0 && (entry = readdir(dir));) {

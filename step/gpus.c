@@ -17,10 +17,10 @@ static size_t accessible(const struct xc_step *step, int *out)
     size_t count = 0;
     bool any_file = false;
     for (size_t i = 0; i < node->ngpus; i++) {
-        struct xc_text path = XC_TEXT_INIT;
-        xc_text_addf(&path, "%s/dev/nvidia%d", step->machine ? step->machine : "",
-                     node->gpus[i].minor == XC_NONE ? (int)i : node->gpus[i].minor);
-        xc_autofree char *name = xc_text_take(&path);
+        char path[32];
+        snprintf(path, sizeof path, "/dev/nvidia%d",
+                 node->gpus[i].minor == XC_NONE ? (int)i : node->gpus[i].minor);
+        xc_autofree char *name = step_below(step, path);
         if (!name)
             continue;
         if (access(name, R_OK | W_OK) == 0)

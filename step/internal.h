@@ -103,6 +103,10 @@ uint64_t now_us(void); /* CLOCK_MONOTONIC */
 /* Another one: the step's user keeps housekeeping CPUs in its cpuset; no task may begin. */
 #define TABLE_DENIED (1u << 30)
 
+/* "batch", "interactive", "extern": steps that have a name and no number; else NULL. */
+const char *step_kind_word(enum xc_step_kind kind);
+/* An absolute path below the step's machine, on the heap; NULL without memory. */
+char *step_below(const struct xc_step *step, const char *path);
 /* A line that task 0 tells the user. */
 void tell(struct xc_step *step, const char *format, ...) xc_printf(2, 3);
 

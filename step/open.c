@@ -183,9 +183,7 @@ static void look_at_program(struct xc_step *step)
 
 static int open_below(const struct xc_step *step, const char *path)
 {
-    struct xc_text text = XC_TEXT_INIT;
-    xc_text_addf(&text, "%s%s", step->machine ? step->machine : "", path);
-    xc_autofree char *name = xc_text_take(&text);
+    xc_autofree char *name = step_below(step, path);
     if (!name)
         return -1;
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -247,10 +245,7 @@ static void fill_table(struct xc_step *step, const char *hash)
 {
     struct xc_error error = {0};
     char name[64];
-    const char *word = step->kind == XC_STEP_BATCH         ? "batch"
-                       : step->kind == XC_STEP_INTERACTIVE ? "interactive"
-                       : step->kind == XC_STEP_EXTERN      ? "extern"
-                                                           : NULL;
+    const char *word = step_kind_word(step->kind);
     if (word)
         snprintf(name, sizeof name, "%u.%s", step->job_id, word);
     else

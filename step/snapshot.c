@@ -14,17 +14,10 @@
 #define MAKER          XC_BINDIR "/xcloud"
 #define MAKER_LIMIT_US 5000000
 
-static char *below(const struct xc_step *step, const char *path)
-{
-    struct xc_text text = XC_TEXT_INIT;
-    xc_text_addf(&text, "%s%s", step->machine ? step->machine : "", path);
-    return xc_text_take(&text);
-}
-
 /* This boot's id; a captured machine (tests) need not have one. */
 static bool boot_id(const struct xc_step *step, char id[64])
 {
-    xc_autofree char *path = below(step, "/proc/sys/kernel/random/boot_id");
+    xc_autofree char *path = step_below(step, "/proc/sys/kernel/random/boot_id");
     xc_autoclose int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     ssize_t length = fd < 0 ? -1 : read(fd, id, 63);
     if (length <= 0)
@@ -116,7 +109,7 @@ int step_snapshot(const struct xc_step *step, struct xc_node **out, struct xc_er
 {
     char id[64];
     const char *boot = boot_id(step, id) ? id : NULL;
-    xc_autofree char *path = below(step, XC_SNAPSHOT_FILE);
+    xc_autofree char *path = step_below(step, XC_SNAPSHOT_FILE);
     if (!path)
         return xc_error_nomem(error);
     if (xc_snapshot_map(path, boot, out, NULL) == 0)
