@@ -16,16 +16,14 @@ static void say(struct xc_step *step, const char *format, ...)
 {
     char *message = step->table.head->message;
     size_t size = sizeof step->table.head->message, used = strlen(message);
+    struct xc_text text = XC_TEXT_INIT;
     va_list args;
     va_start(args, format);
-    int wrote = snprintf(message + used, size - used, "xcloud-bind: %s: ", step->node_name);
-    if (wrote > 0 && (size_t)wrote < size - used) {
-        used += (size_t)wrote;
-        wrote = vsnprintf(message + used, size - used, format, args);
-        if (wrote > 0 && (size_t)wrote < size - used)
-            strcat(message, "\n");
-    }
+    xc_text_addv(&text, format, args);
     va_end(args);
+    xc_autofree char *line = xc_text_take(&text);
+    snprintf(message + used, size - used, "xcloud-bind: %s: %s\n", step->node_name,
+             line ? line : "out of memory");
 }
 
 static void say_error(struct xc_step *step, const struct xc_error *error)
