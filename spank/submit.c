@@ -31,7 +31,7 @@ int submit_option(const char *value)
     char text[sizeof error];
     if (xc_words_parse(value, &words, &error) < 0) {
         slurm_error("%s", xc_error_text(&error, text, sizeof text));
-        return -1;
+        exit(1); /* a returned -1 would end srun too, with 255 and two more lines */
     }
     if (words.help) { /* as --help: print and end, before anything is asked of Slurm */
         fputs(xc_words_help(), stdout);

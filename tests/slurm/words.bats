@@ -9,14 +9,11 @@ setup() { bind_policy <<<'cpus: {housekeeping: none}'; }
 
 @test "a wrong word is refused on the submit host, before any allocation, with the valid ones" {
     jobs=$(squeue -h -t all -o %i | wc -l)
-    run as_user srun -n1 --xcloud-bind=verbos true
-    [ "$status" -ne 0 ]
-    echo "# srun's status for a wrong word: $status" >&3
+    run -1 as_user srun -n1 --xcloud-bind=verbos true
     contains "$output" "verbose"
     contains "$output" "memory=preferred"
     expect jobs "$(squeue -h -t all -o %i | wc -l)" "$jobs"
-    run as_user sbatch --wrap true --xcloud-bind=smt=2
-    [ "$status" -ne 0 ]
+    run -1 as_user sbatch --wrap true --xcloud-bind=smt=2
     contains "$output" "smt=all"
 }
 
