@@ -4,7 +4,7 @@
  * captured directory or archive) by programs, written as a flat snapshot, and mapped read-only by
  * steps. All records have a fixed size and refer to each other by index, so that the snapshot is the
  * arrays themselves. The reader (node/) needs libc; making it from an archive needs libarchive;
- * comparing it with hwloc needs hwloc. Only the snapshot reader runs inside slurmstepd.
+ * comparing it with hwloc needs hwloc. Only the questions and the snapshot run inside slurmstepd.
  */
 #ifndef XCLOUD_NODE_H
 #define XCLOUD_NODE_H

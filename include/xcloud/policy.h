@@ -2,7 +2,8 @@
  *
  * Reads the site's YAML (grammar: xcloud-policy(5)), strictly: one error with file:line:column, what
  * was expected and the nearest known word. Then answers for one node and one job: struct xc_rules.
- * Apart from xc_policy_load and the slurm.conf reader nothing here touches the system.
+ * What is under "finding it" touches the system, the slurm.conf reader reads below a root; the rest is
+ * pure.
  *
  * Links libyaml and libc. It runs inside slurmstepd.
  */

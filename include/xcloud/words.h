@@ -2,7 +2,7 @@
  *
  * A comma list of words: on off verbose verbose=all explain dry strict help gpus=order|restrict
  * smt=all|first memory=preferred|bind|interleave|none profile=NAME. It is compiled into the plugin
- * that srun loads, so it needs base/error.c alone. The enums are also the policy's `bind:` values.
+ * that srun loads, so it needs libc and base/ alone. The enums are also the policy's `bind:` values.
  */
 #ifndef XCLOUD_WORDS_H
 #define XCLOUD_WORDS_H
