@@ -44,6 +44,10 @@ int cli_open_machine(const char *machine, const char *node_name, struct xc_root 
 bool cli_slurm_node(struct xc_root *root, const char *machine, const char *name,
                     struct xc_slurm_node *out);
 const char *cli_node_name(const char *machine, const char *given, char *buffer, size_t size);
+/* Whether a --machine is this one: NULL or "/". */
+bool cli_is_live(const char *machine);
+/* The text of a policy that a person names: anybody's file, or - for standard input. On the heap. */
+char *cli_read_policy(const char *file, size_t *length, struct xc_error *error);
 /* Rules in force on that machine: file NULL is the live policy (or the built-in rules when there is
  * none). has_classes (may be NULL): the policy has some, of which none needs to match. */
 int cli_rules(const char *file, const struct xc_node *node, const char *node_name,

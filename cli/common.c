@@ -36,7 +36,7 @@ void cli_node_free(struct xc_node **node)
     xc_node_free(*node);
 }
 
-static bool live(const char *machine)
+bool cli_is_live(const char *machine)
 {
     return !machine || xc_streq(machine, "/");
 }
@@ -45,7 +45,7 @@ const char *cli_node_name(const char *machine, const char *given, char *buffer, 
 {
     if (given)
         return given;
-    if (live(machine)) {
+    if (cli_is_live(machine)) {
         const char *slurm = getenv("SLURMD_NODENAME");
         if (slurm && *slurm)
             return slurm;
@@ -73,7 +73,7 @@ bool cli_slurm_node(struct xc_root *root, const char *machine, const char *name,
                     struct xc_slurm_node *out)
 {
     struct xc_error error = {0};
-    const char *conf = live(machine) ? getenv("SLURM_CONF") : NULL;
+    const char *conf = cli_is_live(machine) ? getenv("SLURM_CONF") : NULL;
     if (xc_slurm_conf_node(root, conf, name, out, &error) == 0)
         return out->found;
     if (error.code != XC_ENOENT)
@@ -101,7 +101,7 @@ int cli_open_machine(const char *machine, const char *node_name, struct xc_root 
                      struct xc_node **node, struct xc_error *error)
 {
     xc_autoroot struct xc_root *opened = NULL;
-    if (xc_machine_open(live(machine) ? "/" : machine, XC_MACHINE_LIMIT, &opened, error) < 0)
+    if (xc_machine_open(cli_is_live(machine) ? "/" : machine, XC_MACHINE_LIMIT, &opened, error) < 0)
         return -1;
     char buffer[256];
     const char *name = cli_node_name(machine, node_name, buffer, sizeof buffer);
@@ -118,6 +118,18 @@ int cli_open_machine(const char *machine, const char *node_name, struct xc_root 
     return 0;
 }
 
+char *cli_read_policy(const char *file, size_t *length, struct xc_error *error)
+{
+    if (xc_streq(file, "-"))
+        return xc_read_fd(STDIN_FILENO, file, XC_POLICY_LIMIT, length, error);
+    xc_autofclose FILE *stream = fopen(file, "re");
+    if (!stream) {
+        xc_error_errno(error, file, "cannot open it");
+        return NULL;
+    }
+    return xc_read_fd(fileno(stream), file, XC_POLICY_LIMIT, length, error);
+}
+
 static int load(const char *file, struct xc_policy **policy, struct xc_error *error)
 {
     if (!file) {
@@ -129,13 +141,8 @@ static int load(const char *file, struct xc_policy **policy, struct xc_error *er
         xc_policy_source_clear(&source);
         return rc;
     }
-    FILE *stream = xc_streq(file, "-") ? stdin : fopen(file, "re");
-    if (!stream)
-        return xc_error_errno(error, file, "cannot open it");
     size_t length;
-    xc_autofree char *text = xc_read_fd(fileno(stream), file, XC_POLICY_LIMIT, &length, error);
-    if (stream != stdin)
-        fclose(stream);
+    xc_autofree char *text = cli_read_policy(file, &length, error);
     return text ? xc_policy_parse(text, length, file, policy, error) : -1;
 }
 

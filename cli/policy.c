@@ -124,17 +124,6 @@ static struct xc_places places_of(const struct options *o)
     return places;
 }
 
-/* A policy that a person names: anybody's file, or standard input. */
-static char *read_named(const char *file, size_t *length, struct xc_error *error)
-{
-    xc_autofclose FILE *stream = xc_streq(file, "-") ? fdopen(dup(0), "re") : fopen(file, "re");
-    if (!stream) {
-        xc_error_errno(error, file, "cannot open it");
-        return NULL;
-    }
-    return xc_read_fd(fileno(stream), file, XC_POLICY_LIMIT, length, error);
-}
-
 /* The answer is no: the error as it is, so that FILE:LINE:COLUMN starts the line for editors. */
 static int not_valid(const struct xc_error *error)
 {
@@ -171,7 +160,7 @@ static int check(struct options *o)
         return cli_usage("policy", "check takes one file, or - for standard input");
     const char *file = o->operand[0];
     size_t length;
-    xc_autofree char *text = read_named(file, &length, &error);
+    xc_autofree char *text = cli_read_policy(file, &length, &error);
     if (!text)
         return cli_fail(&error);
     cli_autopolicy struct xc_policy *policy = NULL;
@@ -192,7 +181,7 @@ static int load(const struct options *o, struct xc_policy **policy, struct xc_po
 {
     if (o->policy) {
         size_t length;
-        xc_autofree char *text = read_named(o->policy, &length, error);
+        xc_autofree char *text = cli_read_policy(o->policy, &length, error);
         source->path = strdup(o->policy);
         return text && source->path ? xc_policy_parse(text, length, o->policy, policy, error) : -1;
     }
@@ -396,7 +385,7 @@ static int install(struct options *o)
     if (o->operands != 1)
         return cli_usage("policy", "install takes one file");
     size_t length;
-    xc_autofree char *text = read_named(o->operand[0], &length, &error);
+    xc_autofree char *text = cli_read_policy(o->operand[0], &length, &error);
     xc_autofree char *path = installed_path(o);
     if (!text || !path)
         return cli_fail(&error);

@@ -187,16 +187,11 @@ static double milliseconds(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-static bool live(const struct request *request)
-{
-    return !request->machine || xc_streq(request->machine, "/");
-}
-
 /* Where the snapshot goes; NULL: an archive has no such place. On the heap. */
 static char *default_output(const struct request *request)
 {
     struct stat st;
-    if (live(request))
+    if (cli_is_live(request->machine))
         return strdup(XC_SNAPSHOT_FILE);
     if (stat(request->machine, &st) < 0 || !S_ISDIR(st.st_mode))
         return NULL;
@@ -211,7 +206,8 @@ static int refresh(const struct request *request, const char *old_file, const ch
                    struct xc_node **out, struct xc_error *error)
 {
     xc_autoroot struct xc_root *root = NULL;
-    if (xc_machine_open(live(request) ? "/" : request->machine, XC_MACHINE_LIMIT, &root, error) < 0)
+    if (xc_machine_open(cli_is_live(request->machine) ? "/" : request->machine, XC_MACHINE_LIMIT,
+                        &root, error) < 0)
         return -1;
     xc_autofree char *boot = xc_root_read_line(root, "/proc/sys/kernel/random/boot_id");
     struct xc_node *old;
@@ -247,9 +243,10 @@ static int compare(const struct request *request, const struct xc_node *node)
     xc_autotext struct xc_text report = XC_TEXT_INIT;
     struct xc_error error = {0};
     struct stat st;
-    if (!live(request) && (stat(request->machine, &st) < 0 || !S_ISDIR(st.st_mode)))
+    if (!cli_is_live(request->machine) && (stat(request->machine, &st) < 0 || !S_ISDIR(st.st_mode)))
         return cli_usage("snapshot", "hwloc reads the live machine or a directory, no archive");
-    if (xc_node_compare_hwloc(node, live(request) ? NULL : request->machine, &report, &error) < 0)
+    if (xc_node_compare_hwloc(node, cli_is_live(request->machine) ? NULL : request->machine,
+                              &report, &error) < 0)
         return cli_fail(&error);
     bool differs = report.length > 0;
     if (!differs)
