@@ -173,25 +173,28 @@ static void add_variable(struct xc_text *text, const char *name, enum xc_env_set
 }
 
 /* What differs between the worker and the task that starts it. */
-static int add_variables(struct work *work, struct xc_text *text, const struct xc_plan_task *task,
-                         const struct xc_plan_task *worker, const struct slot *slot, size_t rank)
+static void add_variables(struct work *work, struct xc_text *text, const struct xc_plan_task *task,
+                          const struct xc_plan_task *worker, const struct slot *slot, size_t rank)
 {
     for (size_t i = 0; i < task->nenv; i++) {
         const struct xc_plan_env *env = &task->env[i];
         if (!env->value)
             continue;
         char *value = NULL;
-        if (env->line == 0 && slot->nnics > 0 && !xc_streq(env->name, "CUDA_VISIBLE_DEVICES"))
+        if (env->line == 0 && slot->nnics > 0 && !xc_streq(env->name, "CUDA_VISIBLE_DEVICES")) {
             value = export_value(work, env->name, slot->nics, slot->nnics);
+            text->failed |= !value;
+        }
         for (size_t k = 0; env->line && k < work->rules->nenv && !value; k++)
             if (work->rules->env[k].line == env->line && work->rules->env[k].value &&
-                xc_streq(work->rules->env[k].name, env->name))
+                xc_streq(work->rules->env[k].name, env->name)) {
                 value = fill_in(work->rules->env[k].value, worker, rank);
+                text->failed |= !value;
+            }
         if (value)
             add_variable(text, env->name, env->set, value, env->value);
         free(value);
     }
-    return 0;
 }
 
 static void add_share(struct work *work, struct xc_text *text, size_t task,

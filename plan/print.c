@@ -133,8 +133,7 @@ static struct layout lay_out(const struct xc_plan *plan)
     return layout;
 }
 
-/* Rows of a task: one, or as many as its longest list of devices. Lists of three and more go in one
- * cell without addresses. */
+/* One GPU with its address, several by number alone. */
 static void gpu_cell(const struct xc_plan_task *task, const struct xc_node *node,
                      struct xc_table *table, size_t column)
 {
@@ -266,17 +265,25 @@ static const char *set_word(enum xc_env_set set)
     return set == XC_ENV_FORCE ? "force" : set == XC_ENV_WARN ? "warn" : "if unset";
 }
 
-static bool same_everywhere(const struct xc_plan *plan, size_t variable)
+/* A rank need not have what another has: CUDA_VISIBLE_DEVICES is not set for MIG instances. */
+static const char *value_of(const struct xc_plan_task *task, const char *name)
+{
+    for (size_t i = 0; i < task->nenv; i++)
+        if (xc_streq(task->env[i].name, name))
+            return task->env[i].value;
+    return NULL;
+}
+
+static bool same_everywhere(const struct xc_plan *plan, const struct xc_plan_env *env)
 {
     for (size_t i = 1; i < plan->ntasks; i++)
-        if (variable >= plan->tasks[i].nenv ||
-            !xc_streq(plan->tasks[i].env[variable].value, plan->tasks[0].env[variable].value))
+        if (!xc_streq(value_of(&plan->tasks[i], env->name), env->value))
             return false;
     return true;
 }
 
-/* The variables of task 0; the values of all ranks where they differ. The ranks of a plan have the same
- * variables in the same order, XCLOUD_PLAN apart, which is last and shown elsewhere. */
+/* The variables of task 0; the values of all ranks where they differ, '-' for one that has none.
+ * XCLOUD_PLAN is shown elsewhere. */
 static void write_environment(const struct xc_plan *plan, struct xc_text *out)
 {
     for (size_t v = 0; v < plan->tasks[0].nenv; v++) {
@@ -287,11 +294,12 @@ static void write_environment(const struct xc_plan *plan, struct xc_text *out)
             xc_text_addf(out, "%s is %s", env->name,
                          env->set == XC_ENV_FORBID ? "taken away" : "warned of");
         } else {
-            bool same = same_everywhere(plan, v);
+            bool same = same_everywhere(plan, env);
             xc_text_addf(out, "%s=%s", env->name, env->value);
-            for (size_t i = 1; !same && i < plan->ntasks; i++)
-                if (v < plan->tasks[i].nenv && plan->tasks[i].env[v].value)
-                    xc_text_addf(out, " | %s", plan->tasks[i].env[v].value);
+            for (size_t i = 1; !same && i < plan->ntasks; i++) {
+                const char *value = value_of(&plan->tasks[i], env->name);
+                xc_text_addf(out, " | %s", value ? value : "-");
+            }
             xc_text_addf(out, " (%s", set_word(env->set));
         }
         if (env->line)
@@ -303,10 +311,7 @@ static void write_environment(const struct xc_plan *plan, struct xc_text *out)
 /* XCLOUD_PLAN, a share a line. */
 static void write_shares(const struct xc_plan_task *task, size_t rank, struct xc_text *out)
 {
-    const char *plan = NULL;
-    for (size_t i = 0; i < task->nenv; i++)
-        if (xc_streq(task->env[i].name, "XCLOUD_PLAN"))
-            plan = task->env[i].value;
+    const char *plan = value_of(task, "XCLOUD_PLAN");
     const char *share = plan ? strchr(plan, ';') : NULL;
     if (!share)
         return;
