@@ -145,7 +145,8 @@ int xc_snapshot_map(const char *path, const char *boot_id, struct xc_node **out,
 /* ---- making it (programs) ----------------------------------------------------------------------------- */
 
 /* What stands for a GPU: PCI class prefix and vendor. The list is data, so that a test machine's
- * display controllers can stand for GPUs. NULL: NVIDIA (10de) display (03....) controllers. */
+ * display controllers can stand for GPUs. NULL: those of /etc/xcloud/gpu-kinds below the root, without
+ * that file NVIDIA (10de) display (03....) controllers. */
 struct xc_gpu_kind {
     uint16_t vendor;      /* 0: any */
     uint32_t class, mask; /* (device class & mask) == class */
