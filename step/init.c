@@ -312,8 +312,9 @@ static enum xc_verdict without_plan(struct task *task, const struct xc_error *er
         xc_text_add(&out, step->told.data ? step->told.data : "");
         xc_text_add(&out, step->table.head->message);
         if (error->code != XC_OK)
-            xc_text_addf(&out, "xcloud-bind: %s: %s; running unbound\n", step->node_name,
-                         xc_error_text(error, text, sizeof text));
+            xc_text_addf(&out, "xcloud-bind: %s: %s%s\n", step->node_name,
+                         xc_error_text(error, text, sizeof text),
+                         step->refuse || step->words.strict ? "" : "; running unbound");
         report_write(&out);
     }
     return verdict(task);

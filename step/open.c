@@ -21,7 +21,7 @@ static void trouble(struct xc_step *step, const struct xc_error *error)
     char text[sizeof *error];
     step->failed = true;
     tell(step, "%s: %s%s", step->node_name, xc_error_text(error, text, sizeof text),
-         step->refuse ? "" : "; running unbound");
+         step->refuse || step->words.strict ? "" : "; running unbound");
 }
 
 /* ---- policy -------------------------------------------------------------------------------------------- */

@@ -561,6 +561,11 @@ static void a_broken_policy_is_named_and_the_job_runs_unbound(void **state)
     assert_int_equal(refused.verdict[0], XC_REFUSE);
     assert_int_equal(refused.verdict[1], XC_REFUSE); /* no rank is left waiting for another */
     says(&refused, 0, "refused");
+    with_launch(strict, .policy = "version: 1\nmode: bnd\n", .option = "strict");
+    play(&strict);
+    assert_int_equal(strict.verdict[0], XC_REFUSE);
+    says(&strict, 0, "policy.yaml:2:");
+    assert_null(strstr(strict.said[0], "running unbound"));
 }
 
 static void a_policy_that_is_not_roots_is_not_believed(void **state)
