@@ -63,7 +63,8 @@ static void bound_row(const struct xc_step *step, const struct xc_plan *plan, un
     numas_of(step->node, &cpus, &numas);
     xc_autofree char *cpu_list = xc_set_format(&cpus), *mem_list = xc_set_format(&mems),
                      *numa_list = xc_set_format(&numas);
-    add_gpus(&gpus, step->node, slot_gpus(&step->table, task), slot->ngpus);
+    uint32_t most = step->table.head->max_gpus, ngpus = slot->ngpus;
+    add_gpus(&gpus, step->node, slot_gpus(&step->table, task), ngpus < most ? ngpus : most);
     add_nics(&nics, step->node, &plan->tasks[task]);
     xc_table_row(table);
     xc_table_cell(table, 0, "%s", step->node_name);
