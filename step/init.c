@@ -54,7 +54,8 @@ static int gather_gpus(struct task *task)
     for (unsigned i = 0; i < task->step->ntasks; i++) {
         unsigned from = atomic_load(&table_slot(table, i)->seen) >= 1 ? i : task->id;
         task->lists[i].gpus = slot_visible(table, from);
-        uint32_t count = table_slot(table, from)->nvisible; /* that task's word: it is not believed */
+        /* that task's word, which is not believed */
+        uint32_t count = table_slot(table, from)->nvisible;
         task->lists[i].count = count < table->head->max_gpus ? count : table->head->max_gpus;
     }
     return 0;
