@@ -103,7 +103,7 @@ cat first second
 EOF
 )
     expect lines "$(wc -l <<<"$out")" 2
-    [ "$(sed -n 1p <<<"$out")" != "$(sed -n 2p <<<"$out")" ]
+    disjoint "$(sed -n 1p <<<"$out")" "$(sed -n 2p <<<"$out")"
 }
 
 @test "smt=first takes the first thread of each core" {
@@ -113,9 +113,9 @@ EOF
 
 @test "the same plan outside: xcloud capture here, xcloud plan --machine there" {
     guest "xcloud capture -o /lab/node.tar.xz" >/dev/null
-    inside=$(guest "xcloud plan --tasks 8 --node lab" | sed '/^info/d;/^$/,$d')
+    inside=$(guest "xcloud plan --tasks 8 --node lab" | sed '/^info/d;/^mode observe/d;/^$/,$d')
     outside=$("$XC_STAGE/bin/xcloud" plan --machine "${XC_LAB:-/var/tmp/xcloud-lab}/share/node.tar.xz" --node lab --tasks 8 |
-        sed '/^info/d;/^$/,$d')
+        sed '/^info/d;/^mode observe/d;/^$/,$d')
     expect plan "$outside" "$inside"
 }
 

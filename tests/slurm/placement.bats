@@ -157,8 +157,7 @@ EOF
 
 @test "a heterogeneous job's components are bound each" {
     run -0 as_user srun -N1 -n1 --gres=gpu:1 bash -c "echo a \$($allowed)" : -N1 -n1 --gres=gpu:1 bash -c "echo b \$($allowed)"
-    contains "$output" "a "
-    contains "$output" "b "
+    expect tasks "$(grep -cE '^[ab] [0-9]+$' <<<"$output")" 2
     nodes_idle
 }
 
@@ -166,12 +165,13 @@ EOF
     for _ in 1 2 3 4 5; do
         run -0 as_user srun -N2 -n4 -c$HALF --gres=gpu:2 --xcloud-bind=dry true
         lacks "$output" "0,1"
+        expect rows "$(grep -cE '^ +[01]  [01] 0000:' <<<"$output")" 2
     done
 }
 
 @test "more tasks than CPUs: every task has one" {
     run -0 as_user salloc -Q -N1 --exclusive --gres=gpu:2 srun -n64 --overcommit bash -c "echo \$SLURM_PROCID \$($allowed)"
-    expect count "$(grep -cE '^[0-9]+ [0-9]' <<<"$output")" 64
+    expect count "$(grep -cE '^[0-9]+ [0-9]+$' <<<"$output")" 64
     lacks "$output" "cannot be bound"
 }
 
@@ -181,7 +181,7 @@ EOF
     second=$(as_user srun -N1 -w n1 -n1 -c$HALF --gres=gpu:1 bash -c "$allowed")
     wait
     first=$(cat "$DIR/home/first")
-    [ "$first" != "$second" ] || { echo "both have $first"; false; }
+    disjoint "$first" "$second"
 }
 
 @test "variables of the policy: default keeps the user's, force replaces, forbid takes away" {
