@@ -118,14 +118,8 @@ static int compare_policies(struct xc_table *table, const struct xc_policy *was,
 static int plan_under(const struct xc_policy *policy, const struct xc_node *node, const char *name,
                       struct xc_text *out, bool *matched, struct xc_error *error)
 {
-    xc_autonames char **features = xc_names_split(node->features);
-    struct xc_who who = {.node = name,
-                         .features = (const char *const *)features,
-                         .product = node->product,
-                         .vendor = node->vendor,
-                         .environment = xc_environment_name(node->environment)};
     cli_autorules struct xc_rules *rules = NULL;
-    if (xc_policy_resolve(policy, &who, NULL, NULL, &rules, error) < 0)
+    if (xc_plan_rules(policy, node, name, NULL, NULL, &rules, error) < 0)
         return -1;
     *matched |= rules->class_name || xc_policy_nclasses(policy) == 0;
     int *gpus = calloc(node->ngpus + 1, sizeof *gpus);

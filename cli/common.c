@@ -163,17 +163,9 @@ int cli_rules(const char *file, const struct xc_node *node, const char *node_nam
         *out = xc_rules_builtin();
         return *out ? 0 : xc_error_nomem(error);
     }
-    xc_autonames char **features = xc_names_split(node->features);
-    struct xc_who who = {
-        .node = node_name,
-        .features = (const char *const *)features,
-        .product = node->product,
-        .vendor = node->vendor,
-        .environment = xc_environment_name(node->environment),
-    };
     if (has_classes)
         *has_classes = xc_policy_nclasses(policy) > 0;
-    int rc = xc_policy_resolve(policy, &who, job, profile, out, error);
+    int rc = xc_plan_rules(policy, node, node_name, job, profile, out, error);
     xc_policy_free(policy);
     return rc;
 }

@@ -26,21 +26,6 @@ static void trouble(struct xc_step *step, const struct xc_error *error)
 
 /* ---- policy -------------------------------------------------------------------------------------------- */
 
-static int resolve(struct xc_step *step, const struct xc_policy *policy,
-                   const struct xc_job_facts *job, const char *profile, struct xc_rules **rules,
-                   struct xc_error *error)
-{
-    struct xc_who who = {.node = step->node_name};
-    xc_autonames char **features = step->node ? xc_names_split(step->node->features) : NULL;
-    if (step->node) {
-        who.features = (const char *const *)features;
-        who.product = step->node->product;
-        who.vendor = step->node->vendor;
-        who.environment = xc_environment_name(step->node->environment);
-    }
-    return xc_policy_resolve(policy, &who, job, profile, rules, error);
-}
-
 /* Rules for this node and job; words are cut down to what the user may. The job's facts come from its
  * environment, which its user can write: they may change placement, never the cpuset (`mode` here is
  * the node's). */
@@ -62,7 +47,7 @@ static void rules_for_job(struct xc_step *step, const struct xc_policy *policy,
     if (from_env(host, "SLURM_JOB_NAME", name, sizeof name))
         job.job_name = name;
     struct xc_error error = {0};
-    if (resolve(step, policy, &job, NULL, &step->rules, &error) < 0) {
+    if (xc_plan_rules(policy, step->node, step->node_name, &job, NULL, &step->rules, &error) < 0) {
         trouble(step, &error);
         return;
     }
@@ -72,7 +57,8 @@ static void rules_for_job(struct xc_step *step, const struct xc_policy *policy,
     if (!step->words.profile[0])
         return;
     struct xc_rules *with = NULL;
-    if (resolve(step, policy, &job, step->words.profile, &with, &error) < 0) {
+    if (xc_plan_rules(policy, step->node, step->node_name, &job, step->words.profile, &with,
+                      &error) < 0) {
         step->failed |= step->words.strict;
         tell(step, "%s; bound without it", error.message);
         return;
@@ -109,7 +95,8 @@ static void load_policy(struct xc_step *step, const struct xc_places *places,
         tell(step, "%s: the last good policy is used: %s", step->node_name, source.live_error);
     memcpy(hash, xc_policy_hash(policy), 17);
     compare_hash(step, host, hash);
-    if (resolve(step, policy, NULL, NULL, &step->node_rules, &error) < 0)
+    if (xc_plan_rules(policy, step->node, step->node_name, NULL, NULL, &step->node_rules, &error) <
+        0)
         trouble(step, &error);
     rules_for_job(step, policy, host);
     bool asked = step->words.verbose != XC_QUIET || step->words.explain || step->words.dry;

@@ -12,6 +12,12 @@
 #include <xcloud/policy.h>
 #include <xcloud/words.h>
 
+/* The rules on a machine: xc_policy_resolve for what node says of itself (DMI, environment, Slurm's
+ * features). node NULL: its name alone is known. */
+int xc_plan_rules(const struct xc_policy *policy, const struct xc_node *node, const char *name,
+                  const struct xc_job_facts *job, const char *profile, struct xc_rules **out,
+                  struct xc_error *error);
+
 /* A task's GPUs in the order the program sees them: indices into node->gpus. */
 struct xc_gpu_list {
     const int *gpus;
