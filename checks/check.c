@@ -1,7 +1,7 @@
 /* Which checks are there, which of them run, and what may the policy say to them? */
 #include <ctype.h>
 
-#include "work.h"
+#include "live.h"
 
 /* ---- the table ---------------------------------------------------------------------------------- */
 
@@ -344,6 +344,21 @@ static bool selected(const struct xc_check_input *in, const char *const *only)
         if (xc_streq(*only, in->check->id) || family_is(in->check->id, *only))
             return true;
     return false;
+}
+
+unsigned chk_probes_of(const struct xc_check_input *input, const char *const *only)
+{
+    const struct xc_check *all[CHECKS_MAX];
+    size_t count = xc_check_all(all, CHECKS_MAX);
+    unsigned probes = 0;
+    for (size_t i = 0; i < count && i < CHECKS_MAX; i++) {
+        struct xc_check_input in = *input;
+        in.check = all[i];
+        in.rule = rule_of(in.rules, all[i]->id);
+        if (selected(&in, only))
+            probes |= all[i]->probes;
+    }
+    return probes;
 }
 
 int xc_check_run(const struct xc_check_input *input, const char *const *only,

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "work.h"
+#include "live.h"
 
 /* ---- counters ------------------------------------------------------------------------------------- */
 
@@ -223,5 +223,6 @@ void xc_check_live_read(struct xc_root *root, struct xc_check_live *out)
 void xc_check_live_clear(struct xc_check_live *live)
 {
     free(live->log);
+    chk_live_forget(live);
     *live = (struct xc_check_live){.dma_latency_us = -1};
 }

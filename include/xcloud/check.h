@@ -3,7 +3,8 @@
  * A check is one function: what is known about a machine in, findings out. It reads through a root
  * alone, starts no process and asks no library, so that any captured machine is checked anywhere by
  * the same code. What only a live machine's devices tell (the kernel's log, the global PM-QoS) is
- * read by the caller (xc_check_live_read) and handed in.
+ * read by the caller (xc_check_live_read) and handed in; so is what only running something tells
+ * (NVML, a site's programs: xc_check_live_probe).
  *
  * Ids ("cpu.cstate") and fault codes ("CPU02") are stable; xcloud-checks(7) has an entry for each.
  *
@@ -69,6 +70,16 @@ struct xc_check_param {
     const char *words;   /* XC_PARAM_WORD: "C1,C1E,C6" */
 };
 
+/* What only running something tells; a set of these in the table. */
+enum {
+    XC_PROBE_NVML = 1 << 0, /* libnvidia-ml's answers */
+    XC_PROBE_DCGM = 1 << 1, /* DCGM's health watches */
+    XC_PROBE_EXEC = 1 << 2, /* the policy's site programs */
+    XC_PROBE_SPIN = 1 << 3, /* frequencies of cores that are kept busy for some ms */
+    XC_PROBE_DCB = 1 << 4,  /* PFC and ETS of netdevs, by netlink */
+    XC_PROBE_HOOK = 1 << 5  /* a dry run of the enroot hook */
+};
+
 struct xc_check_input;
 struct xc_findings;
 struct xc_check {
@@ -76,6 +87,7 @@ struct xc_check {
     const char *what; /* one line */
     enum xc_check_cost cost;
     unsigned at, needs;
+    unsigned probes;                     /* XC_PROBE_*: without their text it says unknown */
     enum xc_on_fail on_fail;             /* when the policy does not say */
     const struct xc_check_param *params; /* ended by one without a name; NULL: none */
     void (*run)(const struct xc_check_input *input, struct xc_findings *findings);
@@ -121,10 +133,37 @@ int xc_check_state_write(const struct xc_check_state *state, const char *path,
 struct xc_check_live {
     char *log;           /* records of /dev/kmsg, or dmesg's lines; NULL: not readable */
     long dma_latency_us; /* the global PM-QoS limit in force; -1: not readable */
+    /* What the probes said: lines of "WHO INDEX KEY VALUE", the last one "end" when all of it came.
+     * NULL: nothing came, or nobody asked. checks/live.h has the words. */
+    char *nvml, *dcgm, *exec, *spin, *dcb, *hook;
+    char *trouble; /* "nvml: no answer within 2000 ms\n": of what did not come whole; NULL: none */
+    int64_t probed_at_us; /* CLOCK_BOOTTIME of the probes; 0: there were none */
+    char boot_id[40];     /* of the boot that they were in */
 };
 /* Of a captured machine: the same from plain files at /dev/kmsg and /dev/cpu_dma_latency below the
- * root, if it has them. Never fails: what cannot be read is not known. */
+ * root, if it has them. Never fails: what cannot be read is not known. Probes nothing. */
 void xc_check_live_read(struct xc_root *root, struct xc_check_live *out);
+
+/* Runs what the checks of input->at (`only` NULL; else those of `only`, as in xc_check_run) need
+ * beyond files: all at once, each in a child of its own. At the deadline a child is killed and not
+ * waited for: it may never end. Replaces the probes' members of out and leaves log and
+ * dma_latency_us, so it comes after xc_check_live_read. Never fails: what did not come has a line in
+ * `trouble`, and its check says unknown. What the checks of a captured machine need is read from
+ * plain files /run/xcloud/probe/NAME below its root ("nvml", ...); nothing is run. */
+void xc_check_live_probe(const struct xc_check_input *input, unsigned deadline_ms,
+                         struct xc_check_live *out);
+void xc_check_live_probe_only(const struct xc_check_input *input, const char *const *only,
+                              unsigned deadline_ms, struct xc_check_live *out);
+
+/* The probes' members as a file (atomic, mode 0600, the caller must be root), for programs that have
+ * no time to probe: the prolog reads what the last health run saw. */
+#define XC_CHECK_LIVE_FILE "/run/xcloud/live"
+int xc_check_live_save(const struct xc_check_live *live, const char *path, struct xc_error *error);
+/* Replaces the probes' members of out, and leaves log and dma_latency_us. The file must be root's.
+ * XC_ENOENT: there is none; XC_EINPUT: it is older than max_age_us, of another boot, cut, or not one
+ * of ours (out has then no probes). */
+int xc_check_live_load(const char *path, int64_t max_age_us, struct xc_check_live *out,
+                       struct xc_error *error);
 void xc_check_live_clear(struct xc_check_live *live);
 
 struct xc_check_job {

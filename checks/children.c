@@ -1,0 +1,162 @@
+/* How does code run that may never come back? In children: all at once, killed at a deadline, and
+ * not waited for then, since a process that hangs in the kernel does not even die. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "live.h"
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- in the child ------------------------------------------------------------------------------- */
+
+static void close_others(int out, int keep)
+{
+    long most = sysconf(_SC_OPEN_MAX);
+    int low = out < keep || keep < 0 ? out : keep, high = low == out ? keep : out;
+    if (syscall(SYS_close_range, 3, low - 1, 0) == 0) {
+        if (high >= 0)
+            syscall(SYS_close_range, low + 1, high - 1, 0);
+        syscall(SYS_close_range, (high >= 0 ? high : low) + 1, ~0u, 0);
+        return;
+    }
+    for (int fd = 3; fd < (most > 0 && most < 65536 ? (int)most : 65536); fd++)
+        if (fd != out && fd != keep)
+            close(fd);
+}
+
+/* The caller's signals, terminal and descriptors are not ours. SIGALRM ends a child whose parent was
+ * killed before it could do it. */
+static void leave_parent(const struct chk_child *child, int out, unsigned deadline_ms)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGALRM, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGCHLD, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    alarm(deadline_ms / 1000 + 2);
+    int null = open("/dev/null", O_RDWR);
+    for (int fd = 0; null >= 0 && fd < 3; fd++)
+        dup2(null, fd);
+    close_others(out, child->keep);
+}
+
+/* ---- in the parent ------------------------------------------------------------------------------ */
+
+static void start(struct chk_child *child, unsigned deadline_ms)
+{
+    int ends[2];
+    child->fd = child->pid = -1;
+    child->text = NULL;
+    child->ended = child->cut = child->started = false;
+    child->read = (struct xc_text)XC_TEXT_INIT;
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        child->status = errno;
+        return;
+    }
+    /* never below 3: those are /dev/null in the child */
+    int out = ends[1] > 2 ? ends[1] : fcntl(ends[1], F_DUPFD_CLOEXEC, 3);
+    child->pid = out < 0 ? -1 : fork();
+    if (child->pid == 0) {
+        leave_parent(child, out, deadline_ms);
+        _exit(child->run(child->data, out));
+    }
+    child->status = errno;
+    child->started = child->pid > 0;
+    if (out != ends[1] && out >= 0)
+        close(out);
+    close(ends[1]);
+    if (!child->started) {
+        close(ends[0]);
+        return;
+    }
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    child->fd = ends[0];
+}
+
+static void take(struct chk_child *child)
+{
+    char buffer[16384];
+    size_t limit = child->limit ? child->limit : CHK_TEXT_MAX;
+    ssize_t got;
+    while ((got = read(child->fd, buffer, sizeof buffer)) > 0) {
+        size_t room = child->read.length < limit ? limit - child->read.length : 0;
+        size_t keep = (size_t)got < room ? (size_t)got : room;
+        child->cut |= keep < (size_t)got;
+        if (keep > 0)
+            xc_text_add_n(&child->read, buffer, keep);
+    }
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+        close(child->fd);
+        child->fd = -1;
+    }
+}
+
+/* Whether it still runs. */
+static bool reap(struct chk_child *child)
+{
+    if (child->started && !child->ended && waitpid(child->pid, &child->status, WNOHANG) != 0)
+        child->ended = true;
+    return child->started && !child->ended;
+}
+
+#define TICK_MS 5 /* how late the end of a child may be seen that left its pipe to another */
+
+static bool go_on(struct chk_child *children, size_t count, struct pollfd *fds)
+{
+    bool running = false;
+    for (size_t i = 0; i < count; i++) {
+        bool alive = reap(&children[i]);
+        if (!alive && children[i].fd >= 0) { /* what it wrote is there; others may hold the pipe */
+            take(&children[i]);
+            if (children[i].fd >= 0)
+                close(children[i].fd);
+            children[i].fd = -1;
+        }
+        running |= alive;
+        fds[i] = (struct pollfd){.fd = children[i].fd, .events = POLLIN};
+    }
+    return running;
+}
+
+void chk_children(struct chk_child *children, size_t count, unsigned deadline_ms)
+{
+    int64_t end = now_ms() + deadline_ms;
+    xc_autofree struct pollfd *fds = calloc(count ? count : 1, sizeof *fds);
+    for (size_t i = 0; i < count; i++)
+        start(&children[i], deadline_ms);
+    while (fds && go_on(children, count, fds)) {
+        int64_t left = end - now_ms();
+        if (left <= 0)
+            break;
+        poll(fds, count, left < TICK_MS ? (int)left : TICK_MS);
+        for (size_t i = 0; i < count; i++)
+            if (children[i].fd >= 0 && fds[i].revents)
+                take(&children[i]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (children[i].started) /* its group, that is what it has started, too */
+            kill(-children[i].pid, SIGKILL);
+        if (children[i].started && !children[i].ended)
+            kill(children[i].pid, SIGKILL);
+        if (children[i].fd >= 0)
+            close(children[i].fd);
+        children[i].fd = -1;
+        children[i].text = xc_text_take(&children[i].read);
+        xc_text_free(&children[i].read);
+    }
+}

@@ -1,0 +1,71 @@
+/* The probes: what only running something tells, as text that a check can read back.
+ *
+ * A probe's child writes lines of words, "WHO INDEX KEY VALUE…", and "end" as the last one. Values
+ * have no control characters. A text without "end" is as far as the child came. */
+#ifndef XCLOUD_CHECKS_LIVE_H
+#define XCLOUD_CHECKS_LIVE_H
+
+#include "work.h"
+
+/* ---- children with a deadline ------------------------------------------------------------------- */
+
+#define CHK_TEXT_MAX (256u << 10) /* of one child */
+
+struct chk_child {
+    /* Runs in the child: what it writes to `out` is its text. stdin and stderr are /dev/null; no
+     * other descriptor is open but `keep`. Returns the exit status. */
+    int (*run)(void *data, int out);
+    void *data;
+    int keep;      /* a descriptor that the child needs, or -1 */
+    size_t limit;  /* bytes of text at most, the rest is lost; 0: CHK_TEXT_MAX */
+    char *text;    /* out: never NULL but without memory */
+    int status;    /* out: of wait(2), when `ended` */
+    bool ended;    /* out: false: it was killed at the deadline and not waited for */
+    bool cut;      /* out: there was more than limit */
+    bool started;  /* out: false: no process (errno in status) */
+    /* private */
+    int pid, fd;
+    struct xc_text read;
+};
+/* Runs all at once and returns when all have ended, at the latest after deadline_ms. */
+void chk_children(struct chk_child *children, size_t count, unsigned deadline_ms);
+
+/* ---- the probes --------------------------------------------------------------------------------- */
+
+struct chk_probe {
+    const char *name; /* "nvml" */
+    unsigned bit;
+    size_t member; /* offset of its text in struct xc_check_live */
+    int (*run)(const struct xc_check_input *input, unsigned deadline_ms, int out);
+};
+extern const struct chk_probe chk_probes[]; /* ended by one without a name */
+
+int chk_probe_nvml(const struct xc_check_input *input, unsigned deadline_ms, int out);
+int chk_probe_dcgm(const struct xc_check_input *input, unsigned deadline_ms, int out);
+int chk_probe_exec(const struct xc_check_input *input, unsigned deadline_ms, int out);
+int chk_probe_spin(const struct xc_check_input *input, unsigned deadline_ms, int out);
+int chk_probe_dcb(const struct xc_check_input *input, unsigned deadline_ms, int out);
+int chk_probe_hook(const struct xc_check_input *input, unsigned deadline_ms, int out);
+
+/* The probes that the checks of a run need. */
+unsigned chk_probes_of(const struct xc_check_input *input, const char *const *only);
+/* Drops the probes' members. */
+void chk_live_forget(struct xc_check_live *live);
+
+/* One line of a probe's text: control characters of the value become blanks, it is one write. */
+void chk_probe_line(int out, const char *format, ...) xc_printf(2, 3);
+
+/* ---- reading them back -------------------------------------------------------------------------- */
+
+/* The text of the running check's probe. NULL: n/a or unknown was said. *whole (may be NULL): it has
+ * come to its end; else `trouble` says why not. */
+const char *chk_live_text(const struct xc_check_input *in, struct xc_findings *out, unsigned probe,
+                          bool *whole);
+/* Why a probe's text did not come whole: "no answer within 2000 ms"; on the heap, "" without. */
+char *chk_live_trouble(const struct xc_check_input *in, unsigned probe);
+/* The value of the line "PREFIX KEY VALUE" into buffer; false: there is none. */
+bool chk_live_value(const char *text, const char *prefix, const char *key, char *buffer,
+                    size_t size);
+bool chk_live_number(const char *text, const char *prefix, const char *key, int64_t *out);
+
+#endif
