@@ -124,6 +124,11 @@ void xc_rules_free(struct xc_rules *rules)
     free(rules->topo.file);
     pol_map_free(rules->topo.map, rules->topo.nmap);
     free(rules->nccl_version);
+    free(rules->programs.textfile);
+    free(rules->checks_root);
+    free(rules->breaker.directory);
+    xc_names_free(&rules->resume.checks);
+    xc_names_free(&rules->class_nodes);
     free_env(rules);
     free_checks(rules);
     for (size_t i = 0; i < rules->norigins; i++) {

@@ -80,6 +80,8 @@ int pol_read_flag(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_version(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_duration(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_arm_after(struct pol_reading *r, const struct xc_yaml *node);
+int pol_read_deadline(struct pol_reading *r, const struct xc_yaml *node);
+int pol_read_path(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_name(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_text(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_patterns(struct pol_reading *r, const struct xc_yaml *node);
@@ -127,7 +129,7 @@ bool pol_compare_ok(const char *expression);           /* ">= 8, < 64" */
 bool pol_compare_holds(const char *expression, unsigned long number);
 bool pol_version_ok(const char *expression);        /* ">= 2.27, != 2.28.3" */
 bool pol_rate(const char *text, unsigned *mbps);    /* "400Gb/s" */
-bool pol_limit_ok(const char *text);                /* "8", "1%", "8 or 1%" */
+bool pol_limit(const char *text, struct xc_limit *out); /* "8", "1%", "8 or 1%" */
 const char *pol_hostlist_problem(const char *list); /* NULL: it can be read */
 const char *pol_cpulist_problem(const char *list);  /* NULL: it can be read */
 const char *pol_env_name_problem(const char *name); /* NULL: it may be set */

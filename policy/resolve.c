@@ -409,6 +409,24 @@ static int apply_all(struct pol_reading *r, const struct layers *layers)
                : 0;
 }
 
+/* The host lists that the class matches by. */
+static int copy_class_nodes(struct xc_rules *rules, const struct xc_yaml *class_,
+                            struct xc_error *error)
+{
+    const struct xc_yaml *nodes = xc_yaml_get(xc_yaml_get(class_, "match"), "nodes");
+    if (!nodes)
+        return 0;
+    bool one = nodes->kind == XC_YAML_SCALAR;
+    size_t count = one ? 1 : nodes->nchildren;
+    rules->class_nodes = calloc(count + 1, sizeof *rules->class_nodes);
+    for (size_t i = 0; rules->class_nodes && i < count; i++) {
+        rules->class_nodes[i] = strdup(one ? nodes->text : nodes->children[i].text);
+        if (!rules->class_nodes[i])
+            return xc_error_nomem(error);
+    }
+    return rules->class_nodes ? 0 : xc_error_nomem(error);
+}
+
 static bool ignores_unmatched(const struct xc_policy *policy)
 {
     const struct xc_yaml *node = xc_yaml_get(policy->tree, "unmatched");
@@ -441,6 +459,8 @@ static int resolve(const struct xc_policy *policy, const struct xc_yaml *class_,
     rules->class_name = name ? strdup(name) : NULL;
     rules->unmatched_warn = !class_ && xc_policy_nclasses(policy) > 0 && !ignores_unmatched(policy);
     int rc = name && !rules->class_name ? xc_error_nomem(error) : apply_all(&r, &layers);
+    if (rc == 0)
+        rc = copy_class_nodes(rules, class_, error);
     if (rc == 0)
         rc = apply_env(rules, &layers, job, profile, error);
     xc_text_free(&r.said);

@@ -115,6 +115,12 @@ static const struct pol_key topo[] = {
     {0},
 };
 static const struct pol_key nccl[] = {{VALUE("version", pol_read_nccl_version)}, {0}};
+static const struct pol_key programs[] = {
+    {VALUE("deadline", pol_read_deadline), .builtin = "2s"},
+    {VALUE("jitter", pol_read_duration), RULE(programs.jitter_s), .builtin = "1s"},
+    {VALUE("textfile", pol_read_path), RULE(programs.textfile)},
+    {0},
+};
 
 const struct pol_key pol_env_entry[] = {
     {VALUE("value", pol_read_env_value), .nullable = true},
@@ -156,6 +162,8 @@ const struct pol_key pol_section[] = {
     {.name = "profiles", .kind = POL_NAMED, .read = check_profiles, .members = profile},
     {.name = "nccl", .kind = POL_MAP, .members = nccl},
     {VALUE("resume", pol_read_resume), .builtin = "off"},
+    {.name = "programs", .kind = POL_MAP, .members = programs},
+    {VALUE("checks_root", pol_read_path), RULE(checks_root)},
     {0},
 };
 
@@ -182,10 +190,11 @@ static const struct pol_key job[] = {
     {0},
 };
 static const struct pol_key breaker[] = {
-    {VALUE("cluster", pol_read_limit)},
-    {VALUE("class", pol_read_limit)},
-    {VALUE("job", pol_read_limit)},
-    {VALUE("window", pol_read_duration)},
+    {VALUE("cluster", pol_read_limit), RULE(breaker.cluster), .builtin = "8 or 1%"},
+    {VALUE("class", pol_read_limit), RULE(breaker.class_)},
+    {VALUE("job", pol_read_limit), RULE(breaker.job), .builtin = "2"},
+    {VALUE("window", pol_read_duration), RULE(breaker.window_s), .builtin = "10m"},
+    {VALUE("directory", pol_read_path), RULE(breaker.directory)},
     {0},
 };
 const struct pol_key pol_top[] = {

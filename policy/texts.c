@@ -60,18 +60,26 @@ bool pol_rate(const char *text, unsigned *mbps)
 }
 
 /* "8", "1%", "8 or 1%" */
-bool pol_limit_ok(const char *text)
+static void take_smaller(unsigned *value, unsigned long number)
 {
+    if (*value == 0 || number < *value)
+        *value = (unsigned)number;
+}
+
+bool pol_limit(const char *text, struct xc_limit *out)
+{
+    *out = (struct xc_limit){0};
     for (;;) {
         unsigned long number;
-        if (!take_number(&text, &number))
+        if (!take_number(&text, &number) || number == 0 || number > 10000000)
             return false;
         if (*text == '%') {
-            if (number == 0 || number > 100)
+            if (number > 100)
                 return false;
+            take_smaller(&out->percent, number);
             text++;
-        } else if (number == 0) {
-            return false;
+        } else {
+            take_smaller(&out->nodes, number);
         }
         if (!*text)
             return true;

@@ -344,6 +344,20 @@ int pol_read_duration(struct pol_reading *r, const struct xc_yaml *node)
     unsigned seconds;
     if (node->kind != XC_YAML_SCALAR || !pol_seconds(node->text, &seconds))
         return expected(r, node, "a time with its unit: 90s, 15m, 24h or 7d");
+    if (r->key->stored)
+        memcpy(member(r), &seconds, sizeof seconds);
+    xc_text_addf(&r->said, "%s", node->text);
+    return 0;
+}
+
+/* Slurm's own patience with a node is tens of seconds (MessageTimeout). */
+int pol_read_deadline(struct pol_reading *r, const struct xc_yaml *node)
+{
+    unsigned seconds;
+    if (node->kind != XC_YAML_SCALAR || !pol_seconds(node->text, &seconds) || seconds < 1 ||
+        seconds > 30)
+        return expected(r, node, "a time from 1s to 30s");
+    r->rules->programs.deadline_s = seconds;
     xc_text_addf(&r->said, "%s", node->text);
     return 0;
 }
@@ -385,8 +399,10 @@ int pol_read_nccl_version(struct pol_reading *r, const struct xc_yaml *node)
 
 int pol_read_limit(struct pol_reading *r, const struct xc_yaml *node)
 {
-    if (node->kind != XC_YAML_SCALAR || !pol_limit_ok(node->text))
+    struct xc_limit limit;
+    if (node->kind != XC_YAML_SCALAR || !pol_limit(node->text, &limit))
         return expected(r, node, "a number of nodes or a share of them: 4, 1% or 8 or 1%");
+    memcpy(member(r), &limit, sizeof limit);
     xc_text_add(&r->said, node->text);
     return 0;
 }
@@ -589,42 +605,60 @@ int pol_read_pci(struct pol_reading *r, const struct xc_yaml *node)
 
 /* ---- the topology file, resume, the environment ---------------------------------------------- */
 
+int pol_read_path(struct pol_reading *r, const struct xc_yaml *node)
+{
+    if (node->kind != XC_YAML_SCALAR || node->text[0] != '/' || strlen(node->text) > 1000 ||
+        strpbrk(node->text, "\n\r\t\"'\\`"))
+        return expected(r, node, "an absolute path without quotes and line breaks");
+    char *copy = strdup(node->text), **slot = member(r);
+    if (!copy)
+        return xc_error_nomem(r->error);
+    free(*slot);
+    *slot = copy;
+    xc_text_add(&r->said, copy);
+    return 0;
+}
+
 int pol_read_topo_file(struct pol_reading *r, const struct xc_yaml *node)
 {
     bool value;
     bool none = xc_streq(node->text, "none") || (xc_yaml_is_bool(node, &value) && !value);
     if (!none &&
         (node->kind != XC_YAML_SCALAR || node->text[0] != '/' || strstr(node->text, "/../") ||
-         strlen(node->text) > 1000 || strpbrk(node->text, "\n,: ")))
-        return expected(r, node, "an absolute path without blanks, commas and colons, or none");
+         strlen(node->text) > 1000 || strpbrk(node->text, "\n\r\t\\,: ")))
+        return expected(r, node,
+                        "an absolute path without blanks, commas, colons and backslashes, or none");
     char *copy = none ? NULL : strdup(node->text);
     if (!none && !copy)
         return xc_error_nomem(r->error);
     free(r->rules->topo.file);
     r->rules->topo.file = copy;
     r->rules->topo.none = none;
+    r->rules->topo.line = none ? 0 : node->line;
     xc_text_add(&r->said, none ? "none" : copy);
     return 0;
 }
 
-/* "3 clean runs", "3 drains in 7d": the number, the words, then a time or nothing. */
-static bool counted(const char *text, const char *words, bool time)
+/* "3 clean runs", "3 drains in 7d": the number, the words, then a time or (seconds NULL) nothing. */
+static bool counted(const char *text, const char *words, unsigned *count, unsigned *seconds)
 {
-    unsigned seconds;
     size_t digits = text ? strspn(text, "0123456789") : 0;
     if (digits == 0 || digits > 4 || !xc_starts(text + digits, words))
         return false;
     const char *rest = text + digits + strlen(words);
-    return time ? pol_seconds(rest, &seconds) : *rest == '\0';
+    *count = (unsigned)strtoul(text, NULL, 10);
+    return seconds ? pol_seconds(rest, seconds) : *rest == '\0';
 }
 
 static const char *const resume_keys[] = {"checks", "after", "quiet", "lemon", NULL};
 
 static int resume_member(struct pol_reading *r, const struct xc_yaml *child)
 {
-    unsigned seconds;
+    struct xc_rules *rules = r->rules;
     if (xc_streq(child->key, "checks")) {
-        xc_cleanup(xc_names_free) char **ids = pol_strings(r, child, NULL);
+        char **ids = pol_strings(r, child, NULL);
+        xc_names_free(&rules->resume.checks);
+        rules->resume.checks = ids;
         for (size_t i = 0; ids && ids[i]; i++)
             if (!pol_check_id_ok(ids[i]))
                 return pol_bad(r, child, "\"%.60s\" is no check; expected family.name as cpu.turbo",
@@ -632,15 +666,15 @@ static int resume_member(struct pol_reading *r, const struct xc_yaml *child)
         return ids ? 0 : -1;
     }
     if (xc_streq(child->key, "after"))
-        return counted(child->text, " clean runs", false)
+        return counted(child->text, " clean runs", &rules->resume.after, NULL)
                    ? 0
                    : pol_bad(r, child, "after is no count; expected as 3 clean runs");
     if (xc_streq(child->key, "quiet"))
-        return child->text && pol_seconds(child->text, &seconds)
+        return child->text && pol_seconds(child->text, &rules->resume.quiet_s)
                    ? 0
                    : pol_bad(r, child, "quiet is no time; expected one with its unit, as 15m");
     if (xc_streq(child->key, "lemon"))
-        return counted(child->text, " drains in ", true)
+        return counted(child->text, " drains in ", &rules->resume.lemon, &rules->resume.lemon_s)
                    ? 0
                    : pol_bad(r, child, "lemon is no limit; expected as 3 drains in 7d");
     const char *near = xc_nearest(child->key, resume_keys);
@@ -671,6 +705,11 @@ int pol_read_resume(struct pol_reading *r, const struct xc_yaml *node)
         return expected(
             r, node,
             "off, or { checks: […], after: 3 clean runs, quiet: 15m, lemon: 3 drains in 7d }");
+    /* built in, where resume is asked for */
+    r->rules->resume.after = 3;
+    r->rules->resume.quiet_s = 15 * 60;
+    r->rules->resume.lemon = 3;
+    r->rules->resume.lemon_s = 7 * 24 * 3600;
     for (size_t i = 0; i < node->nchildren; i++)
         if (resume_member(r, &node->children[i]) < 0)
             return -1;

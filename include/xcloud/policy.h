@@ -73,6 +73,11 @@ struct xc_check_rule {
     unsigned line;
 };
 
+/* A number of nodes, a share of all of them, or both, of which the smaller counts. 0: not said. */
+struct xc_limit {
+    unsigned nodes, percent;
+};
+
 /* Where a value in force comes from, for `xcloud policy explain`. line 0: built in. */
 struct xc_origin {
     char *key;   /* "bind.memory", "env.NCCL_DEBUG" */
@@ -122,6 +127,7 @@ struct xc_rules {
     } nics;
     struct {
         char *file; /* NULL: not said */
+        unsigned line; /* of `file:` */
         bool none;  /* `file: none`: this class must not have one */
         enum xc_topo_over over_image;
         enum xc_on_fail proof; /* IGNORE, WARN or REFUSE */
@@ -133,6 +139,24 @@ struct xc_rules {
     struct xc_check_rule *checks;
     size_t nchecks;
     char *nccl_version; /* ">= 2.27, != 2.28.3" or NULL */
+    struct {
+        unsigned deadline_s; /* of the prolog and the epilog, for all that they read */
+        unsigned jitter_s;   /* before a drain, at most */
+        char *textfile;      /* Prometheus' of the last health run; NULL: none */
+    } programs;
+    /* Tests: programs look at the machine in this directory; %n is the node's name. NULL: at "/". */
+    char *checks_root;
+    struct {
+        struct xc_limit cluster, class_, job;
+        unsigned window_s;
+        char *directory; /* shared by all nodes, for slots; NULL: nodes are counted */
+    } breaker;
+    struct {
+        char **checks; /* those that may bring a node back; NULL: off */
+        unsigned after, quiet_s; /* clean runs; seconds without a failure */
+        unsigned lemon, lemon_s; /* as many drains within: it stays; 0: no limit */
+    } resume;
+    char **class_nodes; /* host lists of the class's match: nodes; NULL: it has none */
     struct xc_origin *origins;
     size_t norigins;
 };
