@@ -8,6 +8,7 @@
 
 const struct chk_probe chk_probes[] = {
     {"nvml", XC_PROBE_NVML, offsetof(struct xc_check_live, nvml), chk_probe_nvml},
+    {"dcgm", XC_PROBE_DCGM, offsetof(struct xc_check_live, dcgm), chk_probe_dcgm},
     {0},
 };
 
@@ -90,6 +91,7 @@ static void read_probes(const struct xc_check_input *input, unsigned wanted,
         if (wanted & chk_probes[i].bit)
             *text_of(out, &chk_probes[i]) =
                 xc_root_read(input->root, NULL, NULL, "/run/xcloud/probe/%s", chk_probes[i].name);
+    out->trouble = xc_root_read(input->root, NULL, NULL, "/run/xcloud/probe/trouble");
 }
 
 void xc_check_live_probe_only(const struct xc_check_input *input, const char *const *only,

@@ -1,7 +1,7 @@
 /* How are findings told: to people, to a drain reason, to programs, to Prometheus? */
 #include <inttypes.h>
 
-#include "work.h"
+#include "live.h"
 
 static const char *const loud_names[] = {"N/A", "PASS", "UNKNOWN", "WARN", "FAIL"};
 
@@ -203,6 +203,11 @@ static void add_needs(const struct xc_check *check, struct xc_text *out)
             xc_text_addf(out, "%s%s", comma, needs[i].name);
             comma = ",";
         }
+    for (size_t i = 0; chk_probes[i].name; i++)
+        if (check->probes & chk_probes[i].bit) {
+            xc_text_addf(out, "%s%s", comma, chk_probes[i].name);
+            comma = ",";
+        }
 }
 
 static void add_params(const struct xc_check *check, struct xc_text *out)
@@ -282,6 +287,9 @@ static void list_json(const struct xc_check *const *all, size_t count, struct xc
         for (size_t j = 0; j < XC_COUNT(needs); j++)
             if (check->needs & needs[j].bit)
                 xc_json_string(&json, NULL, needs[j].name);
+        for (size_t j = 0; chk_probes[j].name; j++)
+            if (check->probes & chk_probes[j].bit)
+                xc_json_string(&json, NULL, chk_probes[j].name);
         xc_json_end(&json, ']');
         xc_json_string(&json, "on_fail", on_fail_name(check->on_fail));
         params_json(check, &json);

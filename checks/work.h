@@ -58,15 +58,18 @@ bool chk_has_previous(const struct xc_check_input *in);
 
 /* ---- the families ------------------------------------------------------------------------------- */
 
-extern const struct xc_check *const chk_cpu[],
-    *const chk_numa[], *const chk_host[], *const chk_grace[],
-                                              *const chk_gpu[],
-                                                  *const chk_nic[],
-                                                      *const chk_topo[],
-                                                          *const chk_container[],
-                                                              *const chk_nccl[],
-                                                                  *const chk_slurm[],
-                                                                      *const chk_self[];
+extern const struct xc_check *const chk_cpu[];
+extern const struct xc_check *const chk_numa[];
+extern const struct xc_check *const chk_host[];
+extern const struct xc_check *const chk_grace[];
+extern const struct xc_check *const chk_gpu[];
+extern const struct xc_check *const chk_gpuhealth[];
+extern const struct xc_check *const chk_nic[];
+extern const struct xc_check *const chk_topo[];
+extern const struct xc_check *const chk_container[];
+extern const struct xc_check *const chk_nccl[];
+extern const struct xc_check *const chk_slurm[];
+extern const struct xc_check *const chk_self[];
 extern const struct xc_check chk_gpu_xid;
 
 #endif

@@ -11,10 +11,11 @@ struct request {
     const char *machine, *policy, *node, *state;
     char **only;
     enum xc_check_at at;
+    long deadline_ms; /* of the probes; 0: none are run */
     bool json, prometheus, list, all;
 };
 
-enum { MACHINE = 256, POLICY, NODE, ONLY, AT, STATE, JSON, PROMETHEUS, LIST, ALL, HELP };
+enum { MACHINE = 256, POLICY, NODE, ONLY, AT, STATE, DEADLINE, JSON, PROMETHEUS, LIST, ALL, HELP };
 
 static const struct option long_options[] = {
     {"machine", required_argument, NULL, MACHINE},
@@ -24,6 +25,7 @@ static const struct option long_options[] = {
     {"family", required_argument, NULL, ONLY},
     {"at", required_argument, NULL, AT},
     {"state", required_argument, NULL, STATE},
+    {"deadline", required_argument, NULL, DEADLINE},
     {"json", no_argument, NULL, JSON},
     {"prometheus", no_argument, NULL, PROMETHEUS},
     {"list", no_argument, NULL, LIST},
@@ -37,7 +39,8 @@ static int usage(FILE *out, int rc)
     fputs(
         "usage: xcloud check [--machine DIR|ARCHIVE] [--policy FILE] [--node NAME]\n"
         "                    [--only ID|FAMILY,…] [--at boot|health|prolog|epilog]\n"
-        "                    [--state FILE] [--all] [--json | --prometheus]\n"
+        "                    [--state FILE] [--deadline SECONDS] [--all]\n"
+        "                    [--json | --prometheus]\n"
         "       xcloud check --list [--json]\n"
         "  A line for each finding that is not pass, worst first. Exit status: 0 nothing failed,\n"
         "  1 something did, 2 usage or input. --state keeps counters from run to run.\n",
@@ -93,6 +96,15 @@ static int take_only(struct request *request, const char *list)
     return 0;
 }
 
+static int take_deadline(struct request *request, const char *word)
+{
+    long seconds;
+    if (!xc_to_long(word, 0, 600, &seconds))
+        return cli_usage("check", "--deadline is \"%.40s\"; expected 0 to 600 seconds", word);
+    request->deadline_ms = seconds * 1000;
+    return 0;
+}
+
 static int take_option(struct request *request, int option)
 {
     const char **texts[] = {&request->machine, &request->policy, &request->node};
@@ -107,6 +119,8 @@ static int take_option(struct request *request, int option)
         return take_only(request, optarg);
     else if (option == AT)
         return take_at(request, optarg);
+    else if (option == DEADLINE)
+        return take_deadline(request, optarg);
     else
         return usage(stderr, 2);
     return 0;
@@ -182,7 +196,10 @@ static int run_checks(const struct request *request, struct run *run, struct xc_
         .previous = &run->previous,
         .next = &run->next,
     };
-    if (xc_check_run(&input, (const char *const *)request->only, &run->findings, error) < 0)
+    const char *const *only = (const char *const *)request->only;
+    if (request->deadline_ms > 0)
+        xc_check_live_probe_only(&input, only, (unsigned)request->deadline_ms, &run->live);
+    if (xc_check_run(&input, only, &run->findings, error) < 0)
         return -1;
     return request->state ? xc_check_state_write(&run->next, request->state, error) : 0;
 }
@@ -218,7 +235,7 @@ static int check(const struct request *request)
 
 int cli_check(int argc, char **argv)
 {
-    struct request request = {.at = XC_AT_CLI};
+    struct request request = {.at = XC_AT_CLI, .deadline_ms = 5000};
     int option, rc = 0;
     while (rc == 0 && (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
         if (option == HELP || option == 'h') {

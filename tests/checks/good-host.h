@@ -33,6 +33,22 @@ struct host_file {
         {ROCE "/" name "/device/hwmon/" hwmon "/temp2_label", "Module0"},                          \
         {ROCE "/" name "/device/hwmon/" hwmon "/temp2_input", "51000"}
 
+/* What NVML says of eight GPUs. The first line of a key counts: a case puts its own in front. */
+#define NVML_GPU(i, bdf, up)                                                                       \
+    "gpu " i " asked 1\ngpu " i " bdf " bdf "\ngpu " i " recovery 0\ngpu " i                       \
+    " remap_corrected 0\ngpu " i " remap_uncorrected 1\ngpu " i " remap_pending 0\ngpu " i         \
+    " remap_failure 0\ngpu " i " ecc_uncorrected 0\ngpu " i " links 2\nlink " i                     \
+    ":0 up 1\nlink " i ":0 replay 5\nlink " i ":0 recovery 0\nlink " i ":1 up " up "\ngpu " i      \
+    " fabric_state 3\ngpu " i " fabric_status 0\ngpu " i " fabric_health 0x1aa\ngpu " i            \
+    " fabric_cluster 0\ngpu " i " fabric_clique 0\ngpu " i " answered 1\n"
+#define NVML_GPUS(last_up)                                                                         \
+    "nvml asked 1\nnvml driver 580.159.04\nnvml count 8\n" NVML_GPU("0", "0000:18:00.0", "1")      \
+        NVML_GPU("1", "0000:3a:00.0", "1") NVML_GPU("2", "0000:4b:00.0", "1")                      \
+            NVML_GPU("3", "0000:5c:00.0", "1") NVML_GPU("4", "0000:9a:00.0", "1")                  \
+                NVML_GPU("5", "0000:ba:00.0", "1") NVML_GPU("6", "0000:ca:00.0", "1")              \
+                    NVML_GPU("7", "0000:da:00.0", last_up)
+#define PROBE "/run/xcloud/probe"
+
 /* For the generated hgx-h100. */
 static const struct host_file good_h100[] = {
     {CPUS "/cpuidle/current_driver", "intel_idle"},
@@ -137,6 +153,8 @@ static const struct host_file good_h100[] = {
     {"/usr/lib/slurm/mpi_pmix_v4.so", "ELF"},
     {"/usr/bin/scontrol", "ELF"},
     {"/var/lib/xcloud/counters", "xcloud-counters 1"},
+    {PROBE "/nvml", NVML_GPUS("1") "end\n"},
+    {PROBE "/dcgm", "dcgm overall Healthy\nend\n"},
 };
 
 /* For the generated gb200. */

@@ -2,6 +2,7 @@
 /* clang-format off: a case a line, or as few as it needs */
 
 #define PCI(bdf) "/*/" bdf
+#define NVML(first) PROBE "/nvml=" first NVML_GPUS("1") "end\n"
 #define XID(text) "/dev/kmsg=6,10,1,-;" text "\n"
 
 /* most cases need none of the last members */
@@ -344,6 +345,71 @@ static const struct row rows[] = {
     {"gpu.gdr", H100, "", {"-/sys/module/nvidia_peermem"}, PASS, "by dma-buf"},
     {"gpu.gdr", H100, "", {"-/proc/driver/nvidia/version"}, UNKNOWN, "not loaded"},
     {"gpu.gdr", LAPTOP, "", {"-/sys/bus/pci/devices"}, NA, "no NVIDIA"},
+
+    /* ---- gpu, by NVML and DCGM ---- */
+    {"gpu.health", H100, NULL, {0}, PASS, "8 GPUs: no recovery action"},
+    {"gpu.health", H100, NULL, {NVML("gpu 3 recovery 1\n")}, FAIL, "0000:5c:00.0: the driver says: the GPU must be reset"},
+    {"gpu.health", H100, NULL, {NVML("gpu 3 recovery 2\n")}, FAIL, "the node must be rebooted"},
+    {"gpu.health", H100, NULL, {NVML("gpu 3 recovery 77\n")}, FAIL, "an action we do not know"},
+    {"gpu.health", H100, NULL, {NVML("gpu 3 remap_pending 1\n")}, FAIL, "0000:5c:00.0: a row remap is pending"},
+    {"gpu.health", H100, NULL, {NVML("gpu 3 remap_failure 1\n")}, FAIL, "could not be remapped"},
+    {"gpu.health", H100, NULL, {NVML("gpu 3 ecc_uncorrected 2\n")}, FAIL, "2 uncorrected ECC errors"},
+    {"gpu.health", H100, "ecc: 2", {NVML("gpu 3 ecc_uncorrected 2\n")}, PASS, ""},
+    {"gpu.health", H100, "remapped: 0", {0}, FAIL, "1 rows are remapped after uncorrected errors; 0 are borne"},
+    {"gpu.health", H100, "remapped: 1", {0}, PASS, ""},
+    {"gpu.health", H100, NULL, {NVML("gpu 3 error_handle 15\n")}, FAIL, "0000:5c:00.0: the GPU is lost (handle)"},
+    {"gpu.health", H100, NULL, {NVML("gpu 3 error_pci 16\n")}, FAIL, "needs a reset"},
+    {"gpu.health", H100, NULL, {NVML("gpu 3 error_links 4\n")}, UNKNOWN, "no permission"},
+    {"gpu.health", H100, NULL, {NVML("gpu 3 error_links 24\n")}, UNKNOWN, "NVML error 24"},
+    {"gpu.health", H100, NULL, {NVML("nvml count 7\n")}, FAIL, "NVML knows 7 of the 8 GPUs"},
+    {"gpu.health", H100, NULL, {PROBE "/nvml=nvml asked 1\nnvml init_error 18\nend\n"}, FAIL, "of different versions (nvmlInit)"},
+    {"gpu.health", H100, NULL, {PROBE "/nvml=nvml asked 1\nnvml init_error 9\nend\n"}, FAIL, "the driver is not loaded"},
+    {"gpu.health", H100, NULL, {PROBE "/nvml=nvml asked 1\nnvml init_error 999\nend\n"}, FAIL, "NVML error 999"},
+    {"gpu.health", H100, NULL, {PROBE "/nvml=nvml load_error libnvidia-ml.so.1: file too short\nend\n"}, FAIL, "file too short"},
+    {"gpu.health", H100, NULL, {PROBE "/nvml=nvml load_error libnvidia-ml.so.1: cannot open shared object file: No such file or directory\nend\n"},
+     UNKNOWN, "does not load"},
+    {"gpu.health", H100, NULL, {PROBE "/nvml=nvml count 8\ngpu 0 asked 1\n", PROBE "/trouble=nvml: no answer within 2000 ms\n"},
+     UNKNOWN, "gpu0: the driver did not answer: no answer within 2000 ms"},
+    {"gpu.health", H100, "hang: fail", {PROBE "/nvml=nvml count 8\ngpu 0 asked 1\n", PROBE "/trouble=nvml: no answer within 2000 ms\n"},
+     FAIL, "the driver did not answer"},
+    {"gpu.health", H100, NULL, {PROBE "/nvml=nvml asked 1\n", PROBE "/trouble=nvml: no answer within 2000 ms\n"},
+     UNKNOWN, "the driver did not answer: no answer within 2000 ms"},
+    {"gpu.health", H100, NULL, {"-" PROBE "/nvml", PROBE "/trouble=dcgm: x\nnvml: it ended with signal 11\n"}, UNKNOWN, "nvml: it ended with signal 11"},
+    {"gpu.health", H100, NULL, {"-" PROBE}, NA, "only a running machine tells it"},
+    {"gpu.health", LAPTOP, "", {0}, NA, "no NVIDIA GPUs"},
+
+    {"gpu.nvlink", H100, NULL, {0}, PASS, "2 NVLinks are up at each of 8 GPUs"},
+    {"gpu.nvlink", H100, "links: 2", {0}, PASS, ""},
+    {"gpu.nvlink", H100, "links: 18", {0}, FAIL, "2 NVLinks are up, 0 are down; want 18"},
+    {"gpu.nvlink", H100, NULL, {PROBE "/nvml=" NVML_GPUS("0") "end\n"}, WARN, "0000:da:00.0: 1 NVLinks are up, 1 are down; want 2"},
+    {"gpu.nvlink", H100, "", {PROBE "/nvml=" NVML_GPUS("0") "end\n"}, FAIL, "0000:da:00.0: 1 NVLinks are up"},
+    {"gpu.nvlink", H100, "", {NVML("link 0:1 replay 150\n")}, FAIL, "0000:18:00.0 link 1: 150 replay errors", .previous = "nvlink.0000:18:00.0.1.replay 0\n"},
+    {"gpu.nvlink", H100, "errors: 150", {NVML("link 0:1 replay 150\n")}, PASS, "", .previous = "nvlink.0000:18:00.0.1.replay 0\n"},
+    {"gpu.nvlink", H100, "", {NVML("link 0:1 recovery_failed 3\n")}, FAIL, "1 recovery_failed errors", .previous = "nvlink.0000:18:00.0.1.recovery_failed 2\n"},
+    {"gpu.nvlink", H100, "recoveries: 5", {NVML("link 0:1 recovery 3\n")}, PASS, "", .previous = "nvlink.0000:18:00.0.1.recovery 0\n"},
+    {"gpu.nvlink", H100, NULL, {PROBE "/nvml=nvml init_error 18\nend\n"}, UNKNOWN, "see gpu.health"},
+    {"gpu.nvlink", H100, NULL, {PROBE "/nvml=nvml count 1\ngpu 0 links 12\nlink 0:0 up 0\ngpu 0 answered 1\nend\n"}, NA, "no NVLink is up"},
+
+    {"gpu.fabric", H100, NULL, {0}, PASS, "8 GPUs are registered"},
+    {"gpu.fabric", H100, NULL, {NVML("gpu 2 fabric_state 1\n")}, FAIL, "0000:4b:00.0: it is not registered"},
+    {"gpu.fabric", H100, NULL, {NVML("gpu 2 fabric_state 2\n")}, UNKNOWN, "it is being registered"},
+    {"gpu.fabric", H100, NULL, {NVML("gpu 2 fabric_state 0\n")}, FAIL, "it has no NVLink fabric"},
+    {"gpu.fabric", H100, NULL, {NVML("gpu 2 fabric_status 10\n")}, FAIL, "its registration failed: NVML error 10"},
+    {"gpu.fabric", H100, NULL, {NVML("gpu 2 fabric_health 0x1a9\n")}, FAIL, "its NVLink bandwidth is degraded"},
+    {"gpu.fabric", H100, NULL, {NVML("gpu 2 fabric_health 0x3aa\n")}, FAIL, "wrongly configured (3)"},
+    {"gpu.fabric", H100, "", {NVML("gpu 2 fabric_clique 5\n")}, FAIL, "0000:4b:00.0: it is in clique 5"},
+    {"gpu.fabric", H100, NULL, {PROBE "/nvml=nvml count 1\ngpu 0 fabric_state 0\nend\n"}, NA, "no NVLink fabric"},
+    {"gpu.fabric", H100, "state: completed", {PROBE "/nvml=nvml count 1\ngpu 0 fabric_state 0\nend\n"}, FAIL, "no NVLink fabric"},
+    {"gpu.fabric", H100, "state: completed", {PROBE "/nvml=nvml count 1\nend\n"}, UNKNOWN, "none of 1 GPUs says"},
+    {"gpu.fabric", H100, "", {PROBE "/nvml=nvml count 1\ngpu 0 fabric_state 0\nend\n", "/dev/nvidia-nvswitchctl="}, FAIL, "the fabric manager does not run"},
+    {"gpu.fabric", H100, "", {PROBE "/nvml=nvml count 1\ngpu 0 fabric_state 0\nend\n", "/dev/nvidia-nvswitchctl=", "/run/nvidia-fabricmanager/nv-fabricmanager.pid=9"},
+     PASS, "the fabric manager runs"},
+
+    {"gpu.dcgm", H100, NULL, {0}, PASS, "DCGM says Healthy"},
+    {"gpu.dcgm", H100, NULL, {PROBE "/dcgm=dcgm overall Failure\ndcgm incident GPU 3 has DBEs\nend\n"}, FAIL, "DCGM says Failure: GPU 3 has DBEs"},
+    {"gpu.dcgm", H100, NULL, {PROBE "/dcgm=dcgm overall Warning\nend\n"}, WARN, "DCGM says Warning; want Healthy"},
+    {"gpu.dcgm", H100, NULL, {PROBE "/dcgm=dcgm absent 1\nend\n"}, NA, "not installed"},
+    {"gpu.dcgm", H100, NULL, {PROBE "/dcgm=dcgm incident Error: Health watches not enabled.\nend\n"}, UNKNOWN, "Health watches not enabled.. dcgmi health -s a"},
 
     /* ---- nic ---- */
     {"nic.count", H100, NULL, {0}, PASS, "8 compute NICs"},

@@ -255,6 +255,16 @@ static struct xc_rules *rules_of(const struct row *row)
     return rules;
 }
 
+/* What a live machine's devices and probes would say: files of the machine. */
+static void probe(struct outcome *o)
+{
+    struct xc_check_input input = {.root = o->root, .node = o->node, .rules = o->rules};
+    static const char *const all[] = {"cpu", "gpu", "nic", "topo", "exec", NULL};
+    xc_check_live_clear(&o->live);
+    xc_check_live_read(o->root, &o->live);
+    xc_check_live_probe_only(&input, all, 1000, &o->live);
+}
+
 static void open_row(const struct row *row, struct outcome *o)
 {
     struct xc_error error = {0};
@@ -271,8 +281,8 @@ static void open_row(const struct row *row, struct outcome *o)
         xc_node_read(o->root, NULL, &o->node, &error) < 0) /* a reservation that does not fit */
         fail_msg("%s: %s: %s", row->check, error.where, error.message);
     xc_slurm_node_clear(&slurm);
-    xc_check_live_read(o->root, &o->live);
     o->rules = rules_of(row);
+    probe(o);
     if (row->previous) {
         char text[4096];
         snprintf(text, sizeof text, "xcloud-counters 1\nboot %s\nat 1000000\n%s", o->node->boot_id,
@@ -480,6 +490,7 @@ static void garbage_in_any_file_gives_a_verdict(void **state)
         for (size_t i = 0; i < count; i++) {
             o->overlay.keep = true;
             o->overlay.edits = NULL;
+            probe(o);
             run_only(&row, o, all[i]->id);
             o->overlay.keep = false;
             for (size_t r = 0; r < o->overlay.nread; r++) {
@@ -493,8 +504,7 @@ static void garbage_in_any_file_gives_a_verdict(void **state)
                     o->overlay.edits = edits;
                     xc_findings_clear(&o->findings);
                     xc_check_state_clear(&o->next);
-                    xc_check_live_clear(&o->live);
-                    xc_check_live_read(o->root, &o->live);
+                    probe(o);
                     run_only(&row, o, all[i]->id);
                     cases++;
                     assert_true(o->findings.count > 0);
