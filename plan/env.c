@@ -114,6 +114,18 @@ static int add_exports(struct work *work, struct xc_plan_task *task)
     return 0;
 }
 
+/* The topology file, by its name on the node. What an image or the user says instead is for the step
+ * to weigh, which sees it. */
+static int add_topo_file(struct work *work, struct xc_plan_task *task)
+{
+    const struct xc_rules *rules = work->rules;
+    if (!rules->topo.file || rules->topo.none || ruled(rules, "NCCL_TOPO_FILE"))
+        return 0;
+    char *value = strdup(rules->topo.file);
+    enum xc_env_set set = rules->topo.over_image == XC_TOPO_KEEP ? XC_ENV_DEFAULT : XC_ENV_FORCE;
+    return value ? add_env(task, "NCCL_TOPO_FILE", value, set, rules->topo.line) : -1;
+}
+
 /* ---- gpus=restrict -------------------------------------------------------------------------------- */
 
 /* A rank's GPUs as positions in what it sees, which is how CUDA counts them. MIG instances have names
@@ -267,7 +279,8 @@ static int task_environment(struct work *work, size_t rank)
         if ((rule->value && !value) || add_env(task, rule->name, value, rule->set, rule->line) < 0)
             return -1;
     }
-    if (add_exports(work, task) < 0 || add_restriction(work, rank, position_of(work, rank)) < 0)
+    if (add_topo_file(work, task) < 0 || add_exports(work, task) < 0 ||
+        add_restriction(work, rank, position_of(work, rank)) < 0)
         return -1;
     return add_shares(work, rank);
 }

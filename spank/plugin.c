@@ -67,6 +67,14 @@ int slurm_spank_task_post_fork(spank_t spank, int count, char **values)
     return 0;
 }
 
+int slurm_spank_task_init_privileged(spank_t spank, int count, char **values)
+{
+    (void)count;
+    (void)values;
+    stepd_task_privileged(spank);
+    return 0;
+}
+
 int slurm_spank_task_init(spank_t spank, int count, char **values)
 {
     (void)count;

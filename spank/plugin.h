@@ -36,6 +36,7 @@ int submit_option(const char *value);
 /* stepd.c: slurmstepd. */
 void stepd_open(spank_t spank);
 void stepd_post_fork(spank_t spank);
+void stepd_task_privileged(spank_t spank);
 void stepd_task_init(spank_t spank); /* does not return when the task is refused */
 void stepd_close(spank_t spank);
 

@@ -148,6 +148,30 @@ void stepd_post_fork(spank_t spank)
     plugin.api->post_fork(plugin.step, &to, local_id, pid);
 }
 
+/* pyxis's own options and variables: it takes the task into the container in its task_init, before
+ * ours. */
+static bool container_asked(spank_t spank)
+{
+    static const char *const names[] = {"container-image", "container-name"};
+    static const char *const variables[] = {"PYXIS_CONTAINER_IMAGE", "PYXIS_CONTAINER_NAME"};
+    char value[4096];
+    for (size_t i = 0; i < XC_COUNT(names); i++) {
+        struct spank_option option = {.name = (char *)names[i], .has_arg = 1};
+        char *given = NULL;
+        if (spank_option_getopt(spank, &option, &given) == ESPANK_SUCCESS ||
+            spank_getenv(spank, variables[i], value, sizeof value) == ESPANK_SUCCESS)
+            return true;
+    }
+    return false;
+}
+
+void stepd_task_privileged(spank_t spank)
+{
+    int local_id = XC_NONE;
+    if (plugin.step && spank_get_item(spank, S_TASK_ID, &local_id) == ESPANK_SUCCESS)
+        plugin.api->task_privileged(plugin.step, local_id, container_asked(spank));
+}
+
 /* srun ends the step as soon as it hears of the first exit: what was said must be there before. */
 static void refuse(void)
 {

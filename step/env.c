@@ -38,15 +38,23 @@ void env_forget_outer(const struct xc_step_host *host)
     host->unset(host->ctx, "XCLOUD_ENV");
 }
 
-struct writer {
-    const struct xc_step_host *host;
-    struct xc_text ours; /* XCLOUD_ENV */
-    struct xc_text *report;
-    char *have; /* VALUE_MAX bytes: too many for a stack that the user may have made small */
-    bool set;
-};
+int env_begin(struct env_writer *writer, const struct xc_step_host *host, bool set,
+              struct xc_text *report)
+{
+    *writer = (struct env_writer){.host = host, .report = report, .set = set};
+    writer->have = malloc(VALUE_MAX);
+    if (!writer->have)
+        xc_text_add(report, "no memory for variables: none is set\n");
+    return writer->have ? 0 : -1;
+}
 
-static void assign(struct writer *writer, const char *name, const char *value)
+const char *env_get(struct env_writer *writer, const char *name)
+{
+    return writer->host->get(writer->host->ctx, name, writer->have, VALUE_MAX) == 0 ? writer->have
+                                                                                    : NULL;
+}
+
+void env_assign(struct env_writer *writer, const char *name, const char *value)
 {
     if (!writer->set)
         return;
@@ -59,7 +67,7 @@ static void assign(struct writer *writer, const char *name, const char *value)
 }
 
 /* One variable by its rule; the line says what became of it. */
-static void apply_one(struct writer *writer, const struct xc_plan_env *env)
+static void apply_one(struct env_writer *writer, const struct xc_plan_env *env)
 {
     char *have = writer->have;
     bool present = writer->host->get(writer->host->ctx, env->name, have, VALUE_MAX) == 0;
@@ -89,33 +97,32 @@ static void apply_one(struct writer *writer, const struct xc_plan_env *env)
     case XC_ENV_FORCE:
         break;
     }
-    assign(writer, env->name, env->value);
+    env_assign(writer, env->name, env->value);
     xc_text_addf(writer->report, "%s=%s (%s%s%s)\n", env->name, env->value, from,
                  present && !same ? ", was " : "", present && !same ? have : "");
 }
 
-void env_apply(const struct xc_step_host *host, const struct xc_plan_task *task, bool placed,
-               const char *exec_path, bool set, struct xc_text *report)
+void env_plan(struct env_writer *writer, const struct xc_plan_task *task, bool placed,
+              const char *exec_path)
 {
-    xc_autofree char *have = malloc(VALUE_MAX);
-    struct writer writer = {.host = host, .report = report, .have = have, .set = set};
     bool workers = false;
-    if (!have) {
-        xc_text_add(report, "no memory for variables: none is set\n");
-        return;
-    }
     for (size_t i = 0; i < task->nenv; i++) {
         bool shares = xc_streq(task->env[i].name, "XCLOUD_PLAN");
-        if (shares && !placed)
-            continue;
+        if ((shares && !placed) || xc_streq(task->env[i].name, "NCCL_TOPO_FILE"))
+            continue; /* topo.c sets that one, and proves it */
         workers |= shares;
-        apply_one(&writer, &task->env[i]);
+        apply_one(writer, &task->env[i]);
     }
     /* torchrun starts its workers through PYTHON_EXEC: xcloud-exec binds each and goes on */
-    if (workers && exec_path && access(exec_path, X_OK) == 0 &&
-        host->get(host->ctx, "PYTHON_EXEC", have, VALUE_MAX) < 0)
-        assign(&writer, "PYTHON_EXEC", exec_path);
-    xc_autofree char *ours = xc_text_take(&writer.ours);
-    if (set && ours && *ours)
-        host->set(host->ctx, "XCLOUD_ENV", ours);
+    if (workers && exec_path && access(exec_path, X_OK) == 0 && !env_get(writer, "PYTHON_EXEC"))
+        env_assign(writer, "PYTHON_EXEC", exec_path);
+}
+
+void env_end(struct env_writer *writer)
+{
+    xc_autofree char *ours = xc_text_take(&writer->ours);
+    if (writer->set && ours && *ours)
+        writer->host->set(writer->host->ctx, "XCLOUD_ENV", ours);
+    free(writer->have);
+    writer->have = NULL;
 }

@@ -20,8 +20,11 @@ struct task {
     struct table_slot *slot;
     struct xc_plan *plan; /* for all tasks of the node */
     struct xc_gpu_list *lists;
-    struct xc_text lines; /* this task's own report */
-    bool trouble;         /* something could not be done as asked */
+    struct xc_text lines;      /* this task's own report */
+    struct xc_text topo_lines; /* of the topology file: the same for all tasks of a container */
+    bool alone;                /* this task says them though it is not the first */
+    bool trouble;              /* something could not be done as asked */
+    bool unproven; /* the policy wants the topology file, and this task does not have it */
 };
 
 static void publish_gpus(struct task *task)
@@ -237,6 +240,9 @@ static void speak(struct task *task, const struct xc_text *environment)
             xc_text_addf(&out, "xcloud-bind: %s: not all tasks came in time to be shown\n",
                          step->node_name);
         add_housekeeping(task, &out);
+        if (task->slot->flags & XC_REC_TOPO)
+            xc_text_addf(&out, "NCCL's topology file opens%s\n",
+                         step->topo.container ? " inside the container" : "");
     }
     if (table && step->words.explain) {
         add_why(task, !planned, &out);
@@ -247,6 +253,22 @@ static void speak(struct task *task, const struct xc_text *environment)
 }
 
 /* ---- task_init ------------------------------------------------------------------------------------------------- */
+
+/* mine NULL: there is no plan, and the topology file is all that can be seen to. */
+static void set_environment(struct task *task, const struct xc_plan_task *mine, bool set,
+                            struct xc_text *report)
+{
+    struct xc_step *step = task->step;
+    struct env_writer writer;
+    container_find(step);
+    if (env_begin(&writer, task->host, set, report) < 0)
+        return;
+    if (mine)
+        env_plan(&writer, mine, step->place, step->rules->bind.torchrun ? step->topo.exec : NULL);
+    task->unproven = !topo_apply(step, &writer, task->slot, &task->topo_lines);
+    topo_apptainer(step, &writer, task->slot);
+    env_end(&writer);
+}
 
 static void set_all(struct task *task, struct xc_text *environment)
 {
@@ -259,13 +281,13 @@ static void set_all(struct task *task, struct xc_text *environment)
     if (set && step->memory)
         bind_memory(task, mine);
     if (step->environment)
-        env_apply(task->host, mine, step->place,
-                  step->rules->bind.torchrun ? XC_BINDIR "/xcloud-exec" : NULL, set, environment);
+        set_environment(task, mine, set, environment);
     record_task(task, mine);
 }
 
 static void task_clear(struct task *task)
 {
+    xc_text_free(&task->topo_lines);
     xc_plan_free(task->plan);
     free(task->lists);
     xc_text_free(&task->lines);
@@ -283,31 +305,66 @@ static bool node_trouble(const struct task *task)
     return false;
 }
 
+/* Why the task may not begin; NULL: it may. */
+static const char *refusal(const struct task *task, bool common)
+{
+    const struct xc_step *step = task->step;
+    if (step->table.head->flags & TABLE_DENIED)
+        return "the binding is not what was asked for (housekeeping CPUs could not be kept free)";
+    if (task->unproven)
+        return "the program would not find the NCCL topology file (the policy's topo.proof: "
+               "refuse)";
+    if ((common || task->trouble) && step->words.strict)
+        return "the binding is not what was asked for (--xcloud-bind=strict)";
+    if ((common || task->trouble) && step->refuse)
+        return "the binding is not what was asked for (the policy's on_error: refuse)";
+    return NULL;
+}
+
 static enum xc_verdict verdict(struct task *task)
 {
     const struct xc_step *step = task->step;
     if (step->words.dry)
         return XC_DONE;
-    bool denied = step->table.head->flags & TABLE_DENIED, common = node_trouble(task);
-    if (!denied && (!(common || task->trouble) || !(step->refuse || step->words.strict)))
+    bool common = node_trouble(task);
+    const char *why = refusal(task, common);
+    if (!why)
         return XC_GO;
-    if (task->id == 0 || !common) {
+    if (task->id == 0 || task->alone || (!common && !task->unproven)) {
         xc_autotext struct xc_text out = XC_TEXT_INIT;
-        xc_text_addf(&out, "xcloud-bind: %s: refused: the binding is not what was asked for (%s)\n",
-                     step->node_name,
-                     denied               ? "housekeeping CPUs could not be kept free"
-                     : step->words.strict ? "--xcloud-bind=strict"
-                                          : "the policy's on_error: refuse");
+        xc_text_addf(&out, "xcloud-bind: %s: refused: %s\n", step->node_name, why);
         report_write(&out);
     }
     return XC_REFUSE;
+}
+
+/* What is wrong with the topology file is the same for all tasks of a container: task 0 says it, and
+ * another one only when task 0 has no trouble with it. */
+static void say_topo(struct task *task)
+{
+    if (!task->topo_lines.length)
+        return;
+    struct table_slot *first = table_slot(&task->step->table, 0);
+    if (task->id != 0) {
+        bool came = slot_wait(first, 2, now_us() + WAIT_US);
+        task->alone = !came || (first->flags & XC_REC_TOPO);
+    }
+    if (task->id == 0 || task->alone)
+        report_write(&task->topo_lines);
 }
 
 /* Nothing could be planned: task 0 says what was told so far. */
 static enum xc_verdict without_plan(struct task *task, const struct xc_error *error)
 {
     struct xc_step *step = task->step;
+    xc_autotext struct xc_text environment = XC_TEXT_INIT;
     task->trouble = error->code != XC_OK;
+    slot_publish(task->slot, 1);
+    if (step->ntasks > 1 && step->topo.container)
+        table_wait(&step->table, 1, WAIT_US);
+    if (step->environment)
+        set_environment(task, NULL, !step->observe && !step->words.dry, &environment);
+    slot_publish(task->slot, 2);
     if (task->id == 0) {
         char text[sizeof *error];
         xc_autotext struct xc_text out = XC_TEXT_INIT;
@@ -319,6 +376,7 @@ static enum xc_verdict without_plan(struct task *task, const struct xc_error *er
                          step->refuse || step->words.strict ? "" : "; running unbound");
         report_write(&out);
     }
+    say_topo(task);
     return verdict(task);
 }
 
@@ -333,6 +391,7 @@ enum xc_verdict step_task_init(struct xc_step *step, const struct xc_step_host *
     struct xc_error error = {0};
     table_protect(&step->table);
     task.slot = table_slot(&step->table, task.id);
+    container_enter(step, local_id); /* before the others are told that this task has come */
     if (!step->node || make_plan(&task, &error) < 0) {
         enum xc_verdict answer = without_plan(&task, &error);
         task_clear(&task);
@@ -345,6 +404,7 @@ enum xc_verdict step_task_init(struct xc_step *step, const struct xc_step_host *
     if (task.id == 0)
         speak(&task, &environment);
     report_write(&task.lines);
+    say_topo(&task);
     enum xc_verdict answer = verdict(&task);
     task_clear(&task);
     return answer;

@@ -64,9 +64,33 @@ int32_t *slot_visible(const struct table *table, unsigned task);
 int32_t *slot_gpus(const struct table *table, unsigned task);
 int32_t *slot_nics(const struct table *table, unsigned task);
 void slot_publish(struct table_slot *slot, uint32_t seen);
+/* Waits until the task has come to `seen`, until a time of now_us(); whether it has. */
+bool slot_wait(struct table_slot *slot, uint32_t seen, uint64_t until_us);
 /* Waits until every task has come to `seen`, at most timeout_us in all; whether they have. */
 bool table_wait(const struct table *table, uint32_t seen, unsigned timeout_us);
 void records_prune(int dir_fd);
+
+/* ---- the topology file ---------------------------------------------------------------------------- */
+
+#define STEP_EXEC XC_BINDIR "/xcloud-exec"
+#define STEP_WHY    160  /* bytes of a reason */
+#define STEP_PLACED 1100 /* of a path that policy allows, and a directory */
+
+struct step_ns {
+    ino_t mount, user; /* 0: not known */
+};
+struct step_topo {
+    char *path; /* the policy's; NULL: none is asked for */
+    char *own;  /* what the job says instead; NULL: nothing */
+    int fd;     /* the node's, opened as root trusts it; -1 */
+    char trouble[STEP_WHY]; /* why it is not */
+    bool bundle;            /* srun --container: no hook runs inside */
+    /* the task's process alone */
+    int mount, exec_mount; /* detached; -1 */
+    struct step_ns ns;     /* before the container plugin had the task */
+    bool container;
+    char placed[STEP_PLACED], exec[STEP_PLACED]; /* where they are in the container; "": at path */
+};
 
 /* ---- a step ------------------------------------------------------------------------------------------ */
 
@@ -92,6 +116,7 @@ struct xc_step {
     /* the node's directories, opened before anything of the user runs; -1 when missing */
     int proc_fd, cpuset_v1_fd, cgroup_v2_fd, records_fd;
     struct table table;
+    struct step_topo topo;
     /* post_fork, slurmstepd alone */
     unsigned forked;
 };
@@ -164,10 +189,47 @@ size_t task_gpus(const struct xc_step *step, const struct xc_step_host *host, in
 
 /* Takes away what an outer step of ours has set (XCLOUD_ENV), so that this node's is computed anew. */
 void env_forget_outer(const struct xc_step_host *host);
-/* Applies a task's variables and writes XCLOUD_ENV; lines about kept or forbidden values into report.
- * Not placed: without XCLOUD_PLAN. exec_path: what PYTHON_EXEC becomes, NULL: it is left alone. */
-void env_apply(const struct xc_step_host *host, const struct xc_plan_task *task, bool placed,
-               const char *exec_path, bool set, struct xc_text *report);
+/* Sets variables, with a line of report for each, and remembers them for XCLOUD_ENV. */
+struct env_writer {
+    const struct xc_step_host *host;
+    struct xc_text ours; /* XCLOUD_ENV */
+    struct xc_text *report;
+    char *have; /* for one value: too long for a stack that the user may have made small */
+    bool set;   /* false: nothing is set, all is reported */
+};
+int env_begin(struct env_writer *writer, const struct xc_step_host *host, bool set,
+              struct xc_text *report); /* -1: no memory, said in the report */
+/* A variable of the step as it is now, until the next call; NULL: unset. */
+const char *env_get(struct env_writer *writer, const char *name);
+void env_assign(struct env_writer *writer, const char *name, const char *value);
+/* The plan's variables but the topology file's. Not placed: without XCLOUD_PLAN. exec_path: what
+ * PYTHON_EXEC becomes, NULL: it is left alone. */
+void env_plan(struct env_writer *writer, const struct xc_plan_task *task, bool placed,
+              const char *exec_path);
+void env_end(struct env_writer *writer); /* writes XCLOUD_ENV */
+
+/* ---- the topology file and containers (topo.c, container.c) ------------------------------------------------ */
+
+/* In slurmstepd: takes away an outer step's words for the hook, and says this step's. */
+void topo_forget_outer(const struct xc_step_host *host);
+void topo_open(struct xc_step *step, const struct xc_step_host *host);
+void topo_close(struct xc_step *step);
+/* Whether path opens here and is a file; and the node's own, when node_fd is not -1. why: STEP_WHY bytes. */
+bool topo_file_good(const char *path, int node_fd, char *why);
+/* In the task: sets the variable and proves the file. false: the policy refuses the task; why is in
+ * lines, for one task of the node to say. */
+bool topo_apply(const struct xc_step *step, struct env_writer *env, struct table_slot *slot,
+                struct xc_text *lines);
+void topo_apptainer(const struct xc_step *step, struct env_writer *env,
+                    const struct table_slot *slot);
+
+/* In the task's process, as root, before the container plugin. */
+void container_prepare(struct xc_step *step, int local_id, bool in_container);
+/* Inside: local task 0 places what is missing; then every task finds it. */
+void container_enter(struct xc_step *step, int local_id);
+void container_find(struct xc_step *step);
+#define CONTAINER_ELSEWHERE 3
+void container_elsewhere(const char *path, size_t index, char *out, size_t size);
 
 /* ---- words for people (report.c) ------------------------------------------------------------------------------------ */
 

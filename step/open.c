@@ -210,6 +210,7 @@ static struct xc_step *copy_start(const struct xc_step_start *start)
     if (!step)
         return NULL;
     step->proc_fd = step->cpuset_v1_fd = step->cgroup_v2_fd = step->records_fd = -1;
+    step->topo.fd = step->topo.mount = step->topo.exec_mount = -1;
     step->node_name = strdup(start->node_name ? start->node_name : "localhost");
     step->program = start->program ? strdup(start->program) : NULL;
     step->machine = start->machine ? strdup(start->machine) : NULL;
@@ -273,6 +274,8 @@ static void prepare(struct xc_step *step, const struct xc_step_start *start,
         step->place = step->memory = false;
     look_at_program(step);
     env_forget_outer(host);
+    topo_forget_outer(host);
+    topo_open(step, host);
     fill_table(step, hash);
 }
 
@@ -321,6 +324,7 @@ void step_close(struct xc_step *step, const struct xc_step_host *host)
     xc_rules_free(step->rules);
     xc_rules_free(step->node_rules);
     xc_text_free(&step->told);
+    topo_close(step);
     close_fd(step->proc_fd);
     close_fd(step->cpuset_v1_fd);
     close_fd(step->cgroup_v2_fd);

@@ -5,6 +5,7 @@ static const struct xc_step_api api = {
     .abi = XC_STEP_ABI,
     .open = step_open,
     .post_fork = step_post_fork,
+    .task_privileged = container_prepare,
     .task_init = step_task_init,
     .close = step_close,
 };

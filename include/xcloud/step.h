@@ -17,7 +17,7 @@
 /* ---- the engine, as the plugin sees it ------------------------------------------------------------ */
 
 /* Raised with every change of anything below down to the next rule; the plugin refuses another. */
-#define XC_STEP_ABI 1
+#define XC_STEP_ABI 2
 
 enum xc_step_kind {
     XC_STEP_TASKS,       /* srun: one task or more on this node */
@@ -70,6 +70,9 @@ struct xc_step_api {
     /* task_post_fork, root, in slurmstepd; local_id XC_NONE and pid 0 in the extern step. */
     void (*post_fork)(struct xc_step *step, const struct xc_step_host *host, int local_id,
                       pid_t pid);
+    /* task_init_privileged, root, in the task's own process, on the host: in_container says that
+     * task_init will be inside a container that Slurm's container plugin has been asked for. */
+    void (*task_privileged)(struct xc_step *step, int local_id, bool in_container);
     /* task_init, the user, in the task's own process, inside its container. */
     enum xc_verdict (*task_init)(struct xc_step *step, const struct xc_step_host *host,
                                  int local_id);
@@ -95,7 +98,9 @@ enum {
     XC_REC_MEMORY = 1 << 1,   /* a task's memory policy was set by us */
     XC_REC_NARROWED = 1 << 2, /* housekeeping was taken out of the step's cpuset */
     XC_REC_OBSERVE = 1 << 3,  /* mode observe: nothing was set */
-    XC_REC_NO_CPUSET = 1 << 4 /* the step has no cpuset of its own: affinity alone */
+    XC_REC_NO_CPUSET = 1 << 4, /* the step has no cpuset of its own: affinity alone */
+    XC_REC_TOPO = 1 << 5       /* a task opened the NCCL topology file where it runs, and it is the
+                                  one that is meant */
 };
 
 /* One task as it was after task_init. */

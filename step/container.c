@@ -1,0 +1,168 @@
+/* How do the topology file and xcloud-exec get into a container that no hook has prepared?
+ *
+ * A container that runs already and is entered (pyxis, --container-name), or a node without the enroot
+ * hook: root takes detached mounts of both files in the task's process before the container plugin
+ * has it, and the task, inside, puts them where they belong. That takes no rights but those that a
+ * task has in its container's user namespace, and needs Linux 5.12 (mount_setattr).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#if __has_include(<linux/mount.h>)
+#include <linux/mount.h>
+#endif
+
+#include "internal.h"
+
+#ifndef MS_PRIVATE
+#define MS_PRIVATE (1 << 18) /* <sys/mount.h>, which does not go with <linux/mount.h> */
+#endif
+
+/* ---- namespaces ------------------------------------------------------------------------------------ */
+
+static struct step_ns namespaces(void)
+{
+    struct stat mount, user;
+    struct step_ns out = {0};
+    if (stat("/proc/self/ns/mnt", &mount) == 0)
+        out.mount = mount.st_ino;
+    if (stat("/proc/self/ns/user", &user) == 0)
+        out.user = user.st_ino;
+    return out;
+}
+
+/* ---- on the host, as root ---------------------------------------------------------------------------- */
+
+#if defined MOUNT_ATTR_RDONLY && defined SYS_open_tree && defined SYS_mount_setattr
+static int detached_mount(int fd, bool executable)
+{
+    int mount =
+        (int)syscall(SYS_open_tree, fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    struct mount_attr attributes = {
+        .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+                    (executable ? 0 : MOUNT_ATTR_NOEXEC),
+        .propagation = MS_PRIVATE,
+    };
+    if (mount >= 0 &&
+        syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH, &attributes, sizeof attributes) < 0) {
+        close(mount);
+        return -1;
+    }
+    return mount;
+}
+
+static int attach(int mount, const char *path)
+{
+    return (int)syscall(SYS_move_mount, mount, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH);
+}
+#else
+static int detached_mount(int fd, bool executable)
+{
+    (void)fd;
+    (void)executable;
+    return -1;
+}
+
+static int attach(int mount, const char *path)
+{
+    (void)mount;
+    (void)path;
+    errno = ENOSYS;
+    return -1;
+}
+#endif
+
+void container_prepare(struct xc_step *step, int local_id, bool in_container)
+{
+    if (!step->active)
+        return;
+    step->topo.ns = namespaces();
+    if (!in_container || local_id != 0)
+        return;
+    if (step->topo.fd >= 0)
+        step->topo.mount = detached_mount(step->topo.fd, false);
+    if (step->rules->bind.torchrun && step->environment && !step->observe) {
+        xc_autoclose int fd = xc_open_trusted(STEP_EXEC, NULL);
+        if (fd >= 0)
+            step->topo.exec_mount = detached_mount(fd, true);
+    }
+}
+
+/* ---- inside, as the user ------------------------------------------------------------------------------ */
+
+/* Makes the directories and an empty file to mount on; what is there already is left as it is. */
+static bool make_target(const char *path)
+{
+    xc_autofree char *directory = strdup(path);
+    char *slash = directory ? strrchr(directory, '/') : NULL;
+    if (!slash)
+        return false;
+    *slash = '\0';
+    if (*directory && xc_make_dirs(directory, 0755, NULL) < 0)
+        return false;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return errno == EEXIST;
+    close(fd);
+    return true;
+}
+
+/* Where the container's root cannot be written and lacks the target: its tmpfs (enroot's fstab). */
+static const char *const elsewhere[] = {"/run/xcloud", "/var/run/xcloud", "/tmp/.xcloud"};
+
+void container_elsewhere(const char *path, size_t index, char *out, size_t size)
+{
+    const char *name = strrchr(path, '/');
+    snprintf(out, size, "%s%s", elsewhere[index], name ? name : path);
+}
+
+static void place(int *mount, const char *path)
+{
+    char other[STEP_PLACED];
+    bool done = make_target(path) && attach(*mount, path) == 0;
+    for (size_t i = 0; !done && i < CONTAINER_ELSEWHERE; i++) {
+        container_elsewhere(path, i, other, sizeof other);
+        done = make_target(other) && attach(*mount, other) == 0;
+    }
+    close(*mount);
+    *mount = -1;
+}
+
+void container_enter(struct xc_step *step, int local_id)
+{
+    _Static_assert(CONTAINER_ELSEWHERE == XC_COUNT(elsewhere), "internal.h counts them");
+    char why[STEP_WHY];
+    struct step_ns now = namespaces();
+    step->topo.container = now.user != step->topo.ns.user || now.mount != step->topo.ns.mount;
+    if (local_id != 0)
+        return;
+    if (step->topo.mount >= 0 && step->topo.container &&
+        !topo_file_good(step->topo.path, step->topo.fd, why))
+        place(&step->topo.mount, step->topo.path);
+    if (step->topo.exec_mount >= 0 && step->topo.container && access(STEP_EXEC, X_OK) < 0)
+        place(&step->topo.exec_mount, STEP_EXEC);
+}
+
+/* Which of the places has it: all tasks look, since one of them has placed it for all. */
+void container_find(struct xc_step *step)
+{
+    char why[STEP_WHY], other[STEP_PLACED];
+    snprintf(step->topo.exec, sizeof step->topo.exec, "%s", STEP_EXEC);
+    if (!step->topo.container)
+        return;
+    for (size_t i = 0; access(step->topo.exec, X_OK) < 0 && i < CONTAINER_ELSEWHERE; i++)
+        container_elsewhere(STEP_EXEC, i, step->topo.exec, sizeof step->topo.exec);
+    if (!step->topo.path || step->topo.fd < 0 ||
+        topo_file_good(step->topo.path, step->topo.fd, why))
+        return;
+    for (size_t i = 0; i < CONTAINER_ELSEWHERE; i++) {
+        container_elsewhere(step->topo.path, i, other, sizeof other);
+        if (topo_file_good(other, step->topo.fd, why)) {
+            memcpy(step->topo.placed, other, sizeof other);
+            return;
+        }
+    }
+}
