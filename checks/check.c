@@ -184,6 +184,14 @@ int xc_check_validate(const struct xc_rules *rules, const char *policy, struct x
 
 /* ---- parameters ----------------------------------------------------------------------------------- */
 
+const struct xc_check_rule *chk_rule_of(const struct xc_rules *rules, const char *id)
+{
+    for (size_t i = 0; i < rules->nchecks; i++)
+        if (xc_streq(rules->checks[i].id, id))
+            return &rules->checks[i];
+    return NULL;
+}
+
 static const char *rule_value(const struct xc_check_input *in, const char *name)
 {
     const struct xc_check_param *param = find_param(in->check, name);
@@ -319,14 +327,6 @@ size_t xc_findings_count(const struct xc_findings *findings, enum xc_check_verdi
 
 /* ---- running -------------------------------------------------------------------------------------- */
 
-static const struct xc_check_rule *rule_of(const struct xc_rules *rules, const char *id)
-{
-    for (size_t i = 0; i < rules->nchecks; i++)
-        if (xc_streq(rules->checks[i].id, id))
-            return &rules->checks[i];
-    return NULL;
-}
-
 static bool family_is(const char *id, const char *family)
 {
     size_t length = strlen(family);
@@ -354,7 +354,7 @@ unsigned chk_probes_of(const struct xc_check_input *input, const char *const *on
     for (size_t i = 0; i < count && i < CHECKS_MAX; i++) {
         struct xc_check_input in = *input;
         in.check = all[i];
-        in.rule = rule_of(in.rules, all[i]->id);
+        in.rule = chk_rule_of(in.rules, all[i]->id);
         if (selected(&in, only))
             probes |= all[i]->probes;
     }
@@ -371,7 +371,7 @@ int xc_check_run(const struct xc_check_input *input, const char *const *only,
     for (size_t i = 0; i < count && i < CHECKS_MAX; i++) {
         struct xc_check_input in = *input;
         in.check = all[i];
-        in.rule = rule_of(in.rules, all[i]->id);
+        in.rule = chk_rule_of(in.rules, all[i]->id);
         if (!selected(&in, only))
             continue;
         size_t before = findings->count;

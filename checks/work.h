@@ -23,6 +23,8 @@ char *chk_cpus(const struct xc_set *set);
 
 /* ---- asking ------------------------------------------------------------------------------------- */
 
+/* The policy's entry of a check, or NULL. */
+const struct xc_check_rule *chk_rule_of(const struct xc_rules *rules, const char *id);
 /* The policy's value, else the built-in one, else NULL. */
 const char *chk_param(const struct xc_check_input *in, const char *name);
 bool chk_given(const struct xc_check_input *in, const char *name); /* by the policy */

@@ -49,6 +49,24 @@ struct host_file {
                     NVML_GPU("7", "0000:da:00.0", last_up)
 #define PROBE "/run/xcloud/probe"
 
+/* The NCCL topology file that is true of the machine. */
+#define TOPO_PCI(bdf, class, end)                                                                  \
+    "<pci busid=\"" bdf "\" class=\"" class "\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"" end
+#define TOPO_PAIR(bridge, gpu, nic)                                                                \
+    "    " TOPO_PCI(bridge, "0x060400", ">\n      ") TOPO_PCI(gpu, "0x030200", "/>\n      ")         \
+        TOPO_PCI(nic, "0x020700", "/>\n    </pci>\n")
+#define TOPO                                                                                       \
+    "<system version=\"1\">\n  <cpu numaid=\"0\">\n" TOPO_PAIR("0000:16:00.0", "0000:18:00.0",      \
+                                                              "0000:19:00.0")                      \
+        TOPO_PAIR("0000:38:00.0", "0000:3a:00.0", "0000:3b:00.0") TOPO_PAIR(                       \
+            "0000:49:00.0", "0000:4b:00.0",                                                        \
+            "0000:4c:00.0") TOPO_PAIR("0000:5a:00.0", "0000:5c:00.0",                              \
+                                      "0000:5d:00.0") "  </cpu>\n  <cpu numaid=\"1\">\n" TOPO_PAIR( \
+            "0000:98:00.0", "0000:9a:00.0",                                                        \
+            "0000:9b:00.0") TOPO_PAIR("0000:b8:00.0", "0000:ba:00.0", "0000:bb:00.0")              \
+            TOPO_PAIR("0000:c8:00.0", "0000:ca:00.0", "0000:cb:00.0")                              \
+                TOPO_PAIR("0000:d8:00.0", "0000:da:00.0", "0000:db:00.0") "  </cpu>\n</system>\n"
+
 /* For the generated hgx-h100. */
 static const struct host_file good_h100[] = {
     {CPUS "/cpuidle/current_driver", "intel_idle"},
@@ -134,7 +152,7 @@ static const struct host_file good_h100[] = {
     RAIL("mlx5_6", "hwmon8"),
     RAIL("mlx5_7", "hwmon9"),
     RAIL("mlx5_8", "hwmon10"),
-    {"/etc/nccl/topo.xml", "<system version=\"1\">\n</system>"},
+    {"/etc/nccl/topo.xml", TOPO},
     {"/etc/enroot/enroot.conf", "ENROOT_ROOTFS_WRITABLE yes\nENROOT_REMAP_ROOT yes"},
     {"/etc/enroot/environ.d/50-nccl.env", "NCCL_IB_HCA=mlx5_0,mlx5_1"},
     {"/etc/nccl.conf", "NCCL_DEBUG=WARN"},
@@ -154,6 +172,8 @@ static const struct host_file good_h100[] = {
     {"/usr/bin/scontrol", "ELF"},
     {"/var/lib/xcloud/counters", "xcloud-counters 1"},
     {PROBE "/nvml", NVML_GPUS("1") "end\n"},
+    {"/etc/enroot/hooks.d/50-xcloud.sh", "#!/bin/sh"},
+    {PROBE "/hook", "hook exit 0\nend\n"},
     {PROBE "/dcgm", "dcgm overall Healthy\nend\n"},
 };
 

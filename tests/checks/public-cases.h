@@ -42,9 +42,18 @@ PUBLIC(nccl_1676_peermem_must_be_loaded_or_the_driver_open,
        {"gpu.gdr", H100, "", {"-/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem/version=1", "/proc/driver/nvidia/version=NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.1.2  x\n"},
         PASS, ""})
 
+#define VM_PCI(bdf, class) TOPO_PCI(bdf, class, "/>\n")
+#define VM_TOPO "/opt/topo.xml=<system version=\"1\">\n<cpu numaid=\"0\">\n" \
+    VM_PCI("0001:00:01.0", "0x030200") VM_PCI("0002:00:01.0", "0x030200") VM_PCI("0003:00:01.0", "0x030200") \
+    VM_PCI("0008:00:01.0", "0x030200") VM_PCI("0009:00:01.0", "0x030200") VM_PCI("000a:00:01.0", "0x030200") \
+    VM_PCI("000b:00:01.0", "0x030200") VM_PCI("000c:00:01.0", "0x030200") VM_PCI("0101:00:01.0", "0x020700") \
+    VM_PCI("0102:00:01.0", "0x020700") VM_PCI("0103:00:01.0", "0x020700") VM_PCI("0104:00:01.0", "0x020700") \
+    VM_PCI("0105:00:01.0", "0x020700") VM_PCI("0106:00:01.0", "0x020700") VM_PCI("0107:00:01.0", "0x020700") \
+    VM_PCI("0108:00:01.0", "0x020700") "</cpu>\n</system>\n"
+
 PUBLIC(nccl_1017_a_virtual_machine_needs_a_topology_file,
        {"topo.file", VM, NULL, {0}, WARN, "hides its PCI tree"},
-       {"topo.file", VM, NULL, {"/opt/topo.xml=<system version=\"1\">"}, PASS, "", .policy = "  topo: { file: /opt/topo.xml }\n"},
+       {"topo.file", VM, NULL, {VM_TOPO}, PASS, "", .policy = "  topo: { file: /opt/topo.xml }\n"},
        {"topo.file", VM, NULL, {0}, FAIL, "is not there", .policy = "  topo: { file: /opt/topo.xml }\n"})
 
 PUBLIC(tuned_808_a_profiles_latency_is_no_proof,
