@@ -1,0 +1,220 @@
+/* How does the host get back what it had before apply? From the record; what somebody has changed since is
+ * left as it is. */
+#include <errno.h>
+
+#include "work.h"
+
+struct undo {
+    const struct xc_host_input *in;
+    struct xc_host_report *report;
+    struct host_state state;
+};
+
+static void say(struct undo *undo, const struct host_record *record, enum xc_host_outcome outcome,
+                const char *now, const char *why)
+{
+    const char *what = record->path;
+    char name[64];
+    if (record->kind == HOST_CPUSET && xc_starts(what, HOST_CGROUP "/"))
+        what += strlen(HOST_CGROUP "/");
+    if (record->kind == HOST_THREAD) {
+        snprintf(name, sizeof name, "thread %s", record->path);
+        what = name;
+    }
+    host_say(undo->report, record->part, outcome, what, now,
+             xc_streq(record->was, "-") ? "" : record->was, "%s", why);
+}
+
+/* ---- one thing --------------------------------------------------------------------------------------- */
+
+/* The set that a record's `was` means; an absent or empty cpuset is the empty set. */
+static void parse_was(const struct host_record *record, struct xc_set *out)
+{
+    if (xc_streq(record->was, "-"))
+        return;
+    bool list = record->kind != HOST_FILE || strstr(record->path, "_list");
+    if ((list ? xc_set_parse_list(out, record->was, NULL, NULL)
+              : xc_set_parse_mask(out, record->was, NULL, NULL)) < 0)
+        xc_set_clear(out);
+}
+
+static void restore(struct undo *undo, const struct host_record *record)
+{
+    xc_autoset struct xc_set was = XC_SET_EMPTY, is = XC_SET_EMPTY;
+    if (host_read_back(undo->in, record->path, &is) < 0)
+        return; /* the unit has ended, the device is gone */
+    xc_autofree char *now = xc_set_format(&is);
+    parse_was(record, &was);
+    if (xc_set_equal(&was, &is)) {
+        say(undo, record, XC_HOST_RESTORED, now, "");
+        return;
+    }
+    if (xc_set_empty(&is) || !xc_set_subset(&is, &undo->state.cpus)) {
+        say(undo, record, XC_HOST_KEPT, now, "somebody has changed it since apply");
+        return;
+    }
+    if (undo->in->dry) {
+        say(undo, record, XC_HOST_WOULD, now, "");
+        return;
+    }
+    const char *text = xc_streq(record->was, "-") ? "" : record->was;
+    int rc = host_write_file(undo->in, record->path, text);
+    say(undo, record, rc < 0 ? XC_HOST_REFUSED : XC_HOST_RESTORED, now,
+        rc < 0 ? strerror(-rc) : "");
+}
+
+static bool same_interrupt(const struct undo *undo, const struct host_record *record)
+{
+    const char *number = record->path + strlen("/proc/irq/");
+    if (!*record->tag)
+        return true;
+    xc_autofree char *action = xc_root_read_line(undo->in->root, "/sys/kernel/irq/%.*s/actions",
+                                                 (int)strcspn(number, "/"), number);
+    return xc_streq(action, record->tag);
+}
+
+/* Since Linux 6.2 a thread gets its own mask back with its cpuset; before, it has to be given back. */
+static void restore_thread(struct undo *undo, const struct host_record *record)
+{
+    xc_autoset struct xc_set was = XC_SET_EMPTY, is = XC_SET_EMPTY;
+    xc_autofree char *start = host_thread_started(undo->in->root, record->path);
+    long tid;
+    if (!xc_streq(start, record->tag) || !xc_to_long(record->path, 1, INT32_MAX, &tid) ||
+        !host_thread_cpus(undo->in->root, record->path, &is))
+        return; /* it has ended */
+    xc_autofree char *now = xc_set_format(&is);
+    parse_was(record, &was);
+    int rc = 0;
+    if (undo->in->dry && !xc_set_equal(&was, &is)) {
+        say(undo, record, XC_HOST_WOULD, now, "");
+        return;
+    }
+    if (!xc_set_equal(&was, &is))
+        rc = undo->in->system->bind(undo->in->system->ctx, (int)tid, &was);
+    if (rc != -ESRCH)
+        say(undo, record, rc < 0 ? XC_HOST_REFUSED : XC_HOST_RESTORED, now,
+            rc < 0 ? strerror(-rc) : "");
+}
+
+/* A unit that was started after apply has no record: it had nothing, and gets nothing. */
+static void restore_later(struct undo *undo, char *const *cgroups)
+{
+    for (char *const *cgroup = cgroups; cgroup && *cgroup; cgroup++) {
+        struct xc_text text = XC_TEXT_INIT;
+        xc_text_addf(&text, HOST_CGROUP "/%s/cpuset.cpus", *cgroup);
+        xc_autofree char *path = xc_text_take(&text);
+        xc_autoset struct xc_set is = XC_SET_EMPTY;
+        if (!path || host_state_find(&undo->state, HOST_CPUSET, path) ||
+            !xc_root_read_set(undo->in->root, &is, "%s", path) || xc_set_empty(&is) ||
+            !xc_set_subset(&is, &undo->state.cpus))
+            continue;
+        struct host_record none = {.kind = HOST_CPUSET,
+                                   .part = XC_HOST_SERVICES,
+                                   .path = path,
+                                   .was = (char *)(uintptr_t) "-"};
+        restore(undo, &none);
+    }
+}
+
+/* ---- all ------------------------------------------------------------------------------------------------ */
+
+static bool has_kind(const struct undo *undo, enum host_kind kind)
+{
+    for (size_t i = 0; i < undo->state.count; i++)
+        if (undo->state.records[i].kind == kind)
+            return true;
+    return false;
+}
+
+static void tell_systemd(struct undo *undo)
+{
+    const struct xc_host_system *system = undo->in->system;
+    struct xc_error error = {0};
+    char text[sizeof error];
+    bool irqbalance = false;
+    for (size_t i = 0; i < undo->state.count; i++) {
+        const struct host_record *record = &undo->state.records[i];
+        if (record->kind != HOST_DROPIN)
+            continue;
+        irqbalance |= record->part == XC_HOST_IRQS;
+        if (undo->in->dry && xc_root_exists(undo->in->root, "%s", record->path))
+            say(undo, record, XC_HOST_WOULD, "", "taken away");
+        if (!undo->in->dry && host_remove_dropin(undo->in, record->path, &error) < 0)
+            say(undo, record, XC_HOST_REFUSED, "", xc_error_text(&error, text, sizeof text));
+    }
+    if (undo->in->dry)
+        return;
+    if (system->systemctl(system->ctx, "daemon-reload", NULL, &error) < 0 ||
+        (irqbalance && host_irqbalance_is_stale(undo->in->root, "") &&
+         system->systemctl(system->ctx, "try-restart", "irqbalance.service", &error) < 0))
+        host_say(undo->report, XC_HOST_SERVICES, XC_HOST_REFUSED, "systemctl", "", "", "%s",
+                 xc_error_text(&error, text, sizeof text));
+}
+
+/* Units that the site has pinned since apply keep what they have. */
+static void restore_units(struct undo *undo)
+{
+    for (size_t i = 0; i < undo->state.count; i++)
+        if (undo->state.records[i].kind == HOST_CPUSET)
+            restore(undo, &undo->state.records[i]);
+    struct host_units units = {0};
+    host_units_read(undo->in->root, &units);
+    xc_autonames char **services = host_service_cgroups(undo->in->root);
+    size_t kept = 0;
+    for (char **service = services; service && *service; service++) {
+        const char *slash = strrchr(*service, '/');
+        const struct host_unit *unit = host_units_find(&units, slash ? slash + 1 : *service);
+        char *name = *service;
+        *service = NULL;
+        if (unit && unit->pinned)
+            free(name);
+        else
+            services[kept++] = name;
+    }
+    restore_later(undo, services);
+    char *slices[] = {(char *)(uintptr_t) "machine.slice", (char *)(uintptr_t) "user.slice", NULL};
+    restore_later(undo, slices);
+    host_units_clear(&units);
+}
+
+static void carry_out(struct undo *undo)
+{
+    if (has_kind(undo, HOST_DROPIN)) {
+        tell_systemd(undo);
+        restore_units(undo);
+    }
+    for (size_t i = 0; i < undo->state.count; i++) {
+        const struct host_record *record = &undo->state.records[i];
+        if (record->kind == HOST_THREAD)
+            restore_thread(undo, record);
+        else if (record->kind == HOST_FILE && same_interrupt(undo, record))
+            restore(undo, record);
+    }
+}
+
+static int run(struct undo *undo, struct xc_error *error)
+{
+    xc_autoclose int lock = undo->in->dry ? -1 : host_lock(undo->in, error);
+    if ((!undo->in->dry && lock < 0) || host_state_read(undo->in, &undo->state, error) < 0)
+        return -1;
+    if (undo->state.count == 0) {
+        undo->report->why = strdup("nothing has been set since the boot");
+        return undo->report->why ? 0 : xc_error_nomem(error);
+    }
+    carry_out(undo);
+    if (undo->report->failed)
+        return xc_error_nomem(error);
+    if (undo->in->dry || xc_host_report_count(undo->report, XC_HOST_REFUSED) > 0)
+        return 0; /* what was refused can be tried again */
+    return host_state_remove(undo->in, error);
+}
+
+int xc_host_undo(const struct xc_host_input *input, struct xc_host_report *report,
+                 struct xc_error *error)
+{
+    struct undo undo = {.in = input, .report = report};
+    report->dry = input->dry;
+    int rc = run(&undo, error);
+    host_state_clear(&undo.state);
+    return rc;
+}
