@@ -387,6 +387,8 @@ enum xc_verdict step_task_init(struct xc_step *step, const struct xc_step_host *
         report_write(&step->told);
     if (!step->active || local_id < 0 || (unsigned)local_id >= step->ntasks)
         return XC_GO;
+    if (step->marked)
+        return step_refuse_marked(step, local_id);
     struct task task = {.step = step, .host = host, .id = (unsigned)local_id};
     struct xc_error error = {0};
     table_protect(&step->table);

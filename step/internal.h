@@ -111,6 +111,7 @@ struct xc_step {
     bool place, memory, environment;
     bool refuse;         /* when something goes wrong the task is ended */
     bool failed;         /* something went wrong in open */
+    bool marked;         /* the prolog refuses this job here */
     struct xc_text told; /* lines for task 0, made in open */
     unsigned open_us;
     /* the node's directories, opened before anything of the user runs; -1 when missing */
@@ -138,6 +139,9 @@ void tell(struct xc_step *step, const char *format, ...) xc_printf(2, 3);
 /* open.c */
 struct xc_step *step_open(const struct xc_step_start *start, const struct xc_step_host *host);
 void step_close(struct xc_step *step, const struct xc_step_host *host);
+/* marks.c: what the prolog has left for this job; and the answer of a task when that is a refusal. */
+void step_marks(struct xc_step *step);
+enum xc_verdict step_refuse_marked(const struct xc_step *step, int local_id);
 /* snapshot.c: maps the node's snapshot, has it made once when there is none. */
 int step_snapshot(const struct xc_step *step, struct xc_node **out, struct xc_error *error);
 /* fork.c */

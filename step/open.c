@@ -295,6 +295,7 @@ struct xc_step *step_open(const struct xc_step_start *start, const struct xc_ste
         return step; /* not active */
     step->active = true;
     prepare(step, start, &places, host);
+    step_marks(step);
     if (!step->rules || !step->table.head)
         step->active = false; /* no memory */
     step->open_us = (unsigned)(now_us() - began);

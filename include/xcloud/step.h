@@ -84,6 +84,13 @@ struct xc_step_api {
 const struct xc_step_api *xc_step_api(unsigned abi);
 typedef const struct xc_step_api *xc_step_api_fn(unsigned abi);
 
+/* ---- marks --------------------------------------------------------------------------------------------- */
+
+/* What xcloud-prolog leaves for the steps of a job: the file PREFIX/run/xcloud/refuse/JOB, root's, with
+ * lines "refuse TEXT" (its tasks end with 1, and say TEXT) and "warn TEXT" (task 0 says it).
+ * xcloud-epilog takes it away. */
+#define XC_MARK_DIR "/run/xcloud/refuse"
+
 /* ---- records ------------------------------------------------------------------------------------------- */
 
 /* A step's shared memory is also its record: the file PREFIX/run/xcloud/steps/JOB.STEP, mapped by
