@@ -6,8 +6,8 @@
 /* ---- the table ---------------------------------------------------------------------------------- */
 
 static const struct xc_check *const *const families[] = {
-    chk_cpu, chk_numa, chk_host,      chk_grace, chk_gpu,   chk_gpuhealth,
-    chk_nic, chk_topo, chk_container, chk_nccl,  chk_slurm, chk_self,
+    chk_cpu,  chk_numa,      chk_host, chk_grace, chk_gpu,  chk_gpuhealth, chk_nic,
+    chk_topo, chk_container, chk_nccl, chk_slurm, chk_exec, chk_self,
 };
 
 size_t xc_check_all(const struct xc_check **out, size_t size)
@@ -29,7 +29,7 @@ const struct xc_check *xc_check_find(const char *id)
     const struct xc_check *all[CHECKS_MAX];
     size_t count = xc_check_all(all, CHECKS_MAX);
     for (size_t i = 0; i < count && i < CHECKS_MAX; i++)
-        if (xc_streq(all[i]->id, id))
+        if (xc_streq(all[i]->id, id) || (chk_is_program(all[i]) && chk_names_program(id)))
             return all[i];
     return NULL;
 }
@@ -154,6 +154,16 @@ static int unknown_param(const struct xc_check *check, const char *key, const ch
                         list.data ? list.data : "on_fail");
 }
 
+static int validate_program(const struct xc_check_rule *rule, const char *where,
+                            struct xc_error *error)
+{
+    for (size_t i = 0; i < rule->nkeys; i++)
+        if (xc_streq(rule->keys[i], "path") && rule->values[i][0] == '/')
+            return 0;
+    return xc_error_set(error, XC_EINPUT, where,
+                        "%.60s needs path:, the absolute path of a program", rule->id);
+}
+
 static int validate_rule(const struct xc_check_rule *rule, const char *where,
                          struct xc_error *error)
 {
@@ -168,7 +178,7 @@ static int validate_rule(const struct xc_check_rule *rule, const char *where,
             return xc_error_set(error, XC_EINPUT, where, "%s: %s: \"%.60s\"; expected %s",
                                 check->id, param->name, rule->values[i], type_words(param));
     }
-    return 0;
+    return chk_is_program(check) ? validate_program(rule, where, error) : 0;
 }
 
 int xc_check_validate(const struct xc_rules *rules, const char *policy, struct xc_error *error)
@@ -341,9 +351,32 @@ static bool selected(const struct xc_check_input *in, const char *const *only)
         return (in->check->at & (unsigned)in->at) && on_fail != XC_FAIL_IGNORE && !skip;
     }
     for (; *only; only++)
-        if (xc_streq(*only, in->check->id) || family_is(in->check->id, *only))
+        if (xc_streq(*only, in->check->id) || family_is(in->check->id, *only) ||
+            (in->rule && xc_streq(*only, in->rule->id)))
             return true;
     return false;
+}
+
+/* The entry of the policy that a check runs with; a check that runs programs has one for each. NULL
+ * behind the last, but for a check that the policy does not name: that runs once, without. */
+static bool next_rule(const struct xc_check *check, const struct xc_rules *rules, size_t *at,
+                      const struct xc_check_rule **rule)
+{
+    bool first = *at == 0;
+    *rule = NULL;
+    if (!chk_is_program(check)) {
+        *rule = chk_rule_of(rules, check->id);
+        *at = SIZE_MAX;
+        return first;
+    }
+    for (size_t i = first ? 0 : *at - 1; *at != SIZE_MAX && i < rules->nchecks; i++)
+        if (chk_names_program(rules->checks[i].id)) {
+            *rule = &rules->checks[i];
+            *at = i + 2;
+            return true;
+        }
+    *at = SIZE_MAX;
+    return first;
 }
 
 unsigned chk_probes_of(const struct xc_check_input *input, const char *const *only)
@@ -354,11 +387,21 @@ unsigned chk_probes_of(const struct xc_check_input *input, const char *const *on
     for (size_t i = 0; i < count && i < CHECKS_MAX; i++) {
         struct xc_check_input in = *input;
         in.check = all[i];
-        in.rule = chk_rule_of(in.rules, all[i]->id);
-        if (selected(&in, only))
-            probes |= all[i]->probes;
+        for (size_t at = 0; next_rule(all[i], in.rules, &at, &in.rule);)
+            if (selected(&in, only))
+                probes |= all[i]->probes;
     }
     return probes;
+}
+
+static void run_one(struct xc_check_input *in, struct xc_findings *findings)
+{
+    size_t before = findings->count;
+    findings->input = in;
+    in->check->run(in, findings);
+    if (findings->count == before)
+        chk_say(findings, XC_CHECK_PASS, (struct chk_words){0}, "ok");
+    findings->input = NULL;
 }
 
 int xc_check_run(const struct xc_check_input *input, const char *const *only,
@@ -371,15 +414,9 @@ int xc_check_run(const struct xc_check_input *input, const char *const *only,
     for (size_t i = 0; i < count && i < CHECKS_MAX; i++) {
         struct xc_check_input in = *input;
         in.check = all[i];
-        in.rule = chk_rule_of(in.rules, all[i]->id);
-        if (!selected(&in, only))
-            continue;
-        size_t before = findings->count;
-        findings->input = &in;
-        all[i]->run(&in, findings);
-        if (findings->count == before)
-            chk_say(findings, XC_CHECK_PASS, (struct chk_words){0}, "ok");
-        findings->input = NULL;
+        for (size_t at = 0; next_rule(all[i], in.rules, &at, &in.rule);)
+            if (selected(&in, only))
+                run_one(&in, findings);
     }
     return findings->failed || (input->next && input->next->failed) ? xc_error_nomem(error) : 0;
 }

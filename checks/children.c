@@ -119,11 +119,16 @@ static bool reap(struct chk_child *child)
 
 #define TICK_MS 5 /* how late the end of a child may be seen that left its pipe to another */
 
-static bool go_on(struct chk_child *children, size_t count, struct pollfd *fds)
+static bool is_late(const struct chk_child *child, int64_t begun)
+{
+    return child->deadline_ms > 0 && now_ms() - begun >= child->deadline_ms;
+}
+
+static bool go_on(struct chk_child *children, size_t count, int64_t begun, struct pollfd *fds)
 {
     bool running = false;
     for (size_t i = 0; i < count; i++) {
-        bool alive = reap(&children[i]);
+        bool alive = reap(&children[i]) && !is_late(&children[i], begun);
         if (!alive && children[i].fd >= 0) { /* what it wrote is there; others may hold the pipe */
             take(&children[i]);
             if (children[i].fd >= 0)
@@ -138,11 +143,11 @@ static bool go_on(struct chk_child *children, size_t count, struct pollfd *fds)
 
 void chk_children(struct chk_child *children, size_t count, unsigned deadline_ms)
 {
-    int64_t end = now_ms() + deadline_ms;
+    int64_t begun = now_ms(), end = begun + deadline_ms;
     xc_autofree struct pollfd *fds = calloc(count ? count : 1, sizeof *fds);
     for (size_t i = 0; i < count; i++)
         start(&children[i], deadline_ms);
-    while (fds && go_on(children, count, fds)) {
+    while (fds && go_on(children, count, begun, fds)) {
         int64_t left = end - now_ms();
         if (left <= 0)
             break;

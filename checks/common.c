@@ -71,6 +71,25 @@ bool chk_is_rail(const struct xc_check_input *in, size_t nic)
     return xc_plan_is_rail(in->node, in->rules, &in->node->nics[nic]);
 }
 
+/* Compute NICs by the policy's selectors; without any, all RDMA ports if it expects NICs. */
+bool chk_is_compute(const struct xc_check_input *in, size_t nic)
+{
+    return (chk_names_nics(in) || in->rules->expect.has_nics) && chk_is_rail(in, nic);
+}
+
+/* nic.count says if that is wrong. */
+bool chk_no_compute(const struct xc_check_input *in, struct xc_findings *out)
+{
+    for (size_t i = 0; i < in->node->nnics; i++)
+        if (chk_is_compute(in, i))
+            return false;
+    chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "%s",
+            chk_names_nics(in) || in->rules->expect.has_nics
+                ? "this machine has none of the policy's compute NICs"
+                : "the policy names no compute NICs (nics: compute:)");
+    return true;
+}
+
 /* Takes the next word off *at; quotes keep blanks together, as in the kernel. NULL at the end, and at
  * "--", behind which words are init's. */
 static char *next_word(char **at)

@@ -17,6 +17,7 @@ struct chk_child {
     int (*run)(void *data, int out);
     void *data;
     int keep;      /* a descriptor that the child needs, or -1 */
+    unsigned deadline_ms; /* its own, when it is shorter than that of all; 0: none */
     size_t limit;  /* bytes of text at most, the rest is lost; 0: CHK_TEXT_MAX */
     char *text;    /* out: never NULL but without memory */
     int status;    /* out: of wait(2), when `ended` */

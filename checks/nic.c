@@ -7,30 +7,12 @@
 
 #define RDMA "/sys/class/infiniband"
 
-/* Compute NICs by the policy's selectors; without any, all RDMA ports if it expects NICs. */
-static bool is_compute(const struct xc_check_input *in, size_t nic)
-{
-    return (chk_names_nics(in) || in->rules->expect.has_nics) && chk_is_rail(in, nic);
-}
-
 static size_t count_compute(const struct xc_check_input *in)
 {
     size_t count = 0;
     for (size_t i = 0; i < in->node->nnics; i++)
-        count += is_compute(in, i);
+        count += chk_is_compute(in, i);
     return count;
-}
-
-/* Says n/a when no NIC is a compute NIC: nic.count says if that is wrong. */
-static bool none_named(const struct xc_check_input *in, struct xc_findings *out)
-{
-    if (count_compute(in) > 0)
-        return false;
-    chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "%s",
-            chk_names_nics(in) || in->rules->expect.has_nics
-                ? "this machine has none of the policy's compute NICs"
-                : "the policy names no compute NICs (nics: compute:)");
-    return true;
 }
 
 /* ---- nic.count ------------------------------------------------------------------------------------------ */
@@ -215,7 +197,7 @@ static uint32_t wanted_rate(const struct xc_check_input *in)
     if (in->rules->expect.nic_rate_mbps)
         return in->rules->expect.nic_rate_mbps;
     for (size_t i = 0; i < in->node->nnics; i++)
-        if (is_compute(in, i) && in->node->nics[i].rate_mbps > best)
+        if (chk_is_compute(in, i) && in->node->nics[i].rate_mbps > best)
             best = in->node->nics[i].rate_mbps;
     return best;
 }
@@ -223,13 +205,13 @@ static uint32_t wanted_rate(const struct xc_check_input *in)
 static void run_port(const struct xc_check_input *in, struct xc_findings *out)
 {
     size_t before = out->count;
-    if (none_named(in, out))
+    if (chk_no_compute(in, out))
         return;
     uint32_t want = wanted_rate(in);
     for (size_t i = 0; i < in->node->nnics; i++) {
         const struct xc_nic *nic = &in->node->nics[i];
         char device[96];
-        if (!is_compute(in, i))
+        if (!chk_is_compute(in, i))
             continue;
         port_name(nic, device, sizeof device);
         if (judge_state(in, out, nic, device))
@@ -262,10 +244,10 @@ static void run_pcie(const struct xc_check_input *in, struct xc_findings *out)
         out->failed = true;
         return;
     }
-    if (none_named(in, out))
+    if (chk_no_compute(in, out))
         return;
     for (size_t i = 0; i < in->node->nnics; i++) {
-        bool new = is_compute(in, i) && in->node->nics[i].pci >= 0;
+        bool new = chk_is_compute(in, i) && in->node->nics[i].pci >= 0;
         for (size_t k = 0; k < used; k++)
             new &= devices[k] != in->node->nics[i].pci; /* two ports of one function */
         if (new)
@@ -332,11 +314,11 @@ static void run_flaps(const struct xc_check_input *in, struct xc_findings *out)
 {
     struct flaps flaps = {0};
     size_t before = out->count;
-    if (none_named(in, out))
+    if (chk_no_compute(in, out))
         return;
     chk_param_number(in, "most", &flaps.most);
     for (size_t i = 0; i < in->node->nnics; i++) {
-        if (!is_compute(in, i))
+        if (!chk_is_compute(in, i))
             continue;
         judge_counter(in, out, &in->node->nics[i], "counters/link_downed", "the link went down",
                       &flaps);
@@ -387,15 +369,15 @@ static void run_mtu(const struct xc_check_input *in, struct xc_findings *out)
     long want = 0, have;
     size_t before = out->count, seen = 0;
     char text[24];
-    if (none_named(in, out))
+    if (chk_no_compute(in, out))
         return;
     bool asked = chk_param_number(in, "mtu", &want);
     for (size_t i = 0; !asked && i < in->node->nnics; i++)
-        if (is_compute(in, i) && (have = mtu_of(in, i)) > want)
+        if (chk_is_compute(in, i) && (have = mtu_of(in, i)) > want)
             want = have;
     snprintf(text, sizeof text, "%ld", want);
     for (size_t i = 0; i < in->node->nnics; i++) {
-        if (!is_compute(in, i) || (have = mtu_of(in, i)) == 0)
+        if (!chk_is_compute(in, i) || (have = mtu_of(in, i)) == 0)
             continue;
         seen++;
         if (have != want)
@@ -453,12 +435,12 @@ static void run_optics(const struct xc_check_input *in, struct xc_findings *out)
     long most = 75;
     size_t before = out->count, seen = 0;
     char want[32];
-    if (none_named(in, out))
+    if (chk_no_compute(in, out))
         return;
     chk_param_number(in, "most", &most);
     snprintf(want, sizeof want, "at most %ld C", most);
     for (size_t i = 0; i < in->node->nnics; i++) {
-        long heat = is_compute(in, i) ? module_heat(in, in->node->nics[i].rdma) : -1;
+        long heat = chk_is_compute(in, i) ? module_heat(in, in->node->nics[i].rdma) : -1;
         if (heat < 0)
             continue;
         seen++;

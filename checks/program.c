@@ -37,6 +37,7 @@ void chk_programs(struct chk_program *programs, size_t count, unsigned deadline_
         program->child.run = execute;
         program->child.data = program;
         program->child.limit = CHK_PROGRAM_TEXT;
+        program->child.deadline_ms = program->deadline_ms;
         children[started] = program->child;
         owner[started++] = i;
     }

@@ -8,6 +8,7 @@
 struct chk_program {
     const char *path;
     const char *const *argv; /* NULL-terminated, [0] too; NULL: the path alone */
+    unsigned deadline_ms;    /* its own, when it is shorter than that of all; 0: none */
     struct xc_error error;   /* out: why it was not run, when child.started is false */
     struct chk_child child;  /* out: how it ended and what it wrote to stdout */
 };

@@ -44,9 +44,16 @@ bool chk_hidden(const struct xc_check_input *in, struct xc_findings *out, const 
  * be told. */
 bool chk_housekeeping(const struct xc_check_input *in, struct xc_findings *out,
                       struct xc_set *housekeeping);
+/* The check that runs the policy's programs, once for each entry exec.NAME. */
+bool chk_is_program(const struct xc_check *check);
+bool chk_names_program(const char *id);
 /* Whether the policy says which NICs are compute NICs, and which they are. */
 bool chk_names_nics(const struct xc_check_input *in);
 bool chk_is_rail(const struct xc_check_input *in, size_t nic);
+/* The same, or every RDMA port when the policy expects NICs without saying which; says n/a when there
+ * is none. */
+bool chk_is_compute(const struct xc_check_input *in, size_t nic);
+bool chk_no_compute(const struct xc_check_input *in, struct xc_findings *out);
 /* A word of the kernel's command line: "isolcpus" gives the last value, "" for a word without one.
  * False: it is not there (or there is no command line: *known false). On the heap. */
 bool chk_cmdline(const struct xc_check_input *in, const char *word, char **value, bool *known);
@@ -72,6 +79,7 @@ extern const struct xc_check *const chk_container[];
 extern const struct xc_check *const chk_nccl[];
 extern const struct xc_check *const chk_slurm[];
 extern const struct xc_check *const chk_self[];
+extern const struct xc_check *const chk_exec[];
 extern const struct xc_check chk_gpu_xid;
 
 #endif

@@ -593,6 +593,10 @@ static void the_policy_names_checks_and_parameters_that_are_there(void **state)
     validation("cpu.cstate: { deepest: C99 }", "deepest: \"C99\"; expected auto,C1,C1E");
     validation("mem.total: { total: 2T }", "total: \"2T\"; expected a number");
     validation("cpu.turbo: { turbo: maybe }", "expected on or off");
+    validation("exec.disks: { path: /opt/disks, args: \"-a,5\", seconds: 2 }", NULL);
+    validation("exec.disks: drain", "p.yaml:4: exec.disks needs path:, the absolute path");
+    validation("exec.disks: { path: disks }", "exec.disks needs path:, the absolute path");
+    validation("exec.disks: { path: /x, second: 2 }", "did you mean \"seconds\"?");
 }
 
 /* ---- counters --------------------------------------------------------------------------------------- */
@@ -679,6 +683,39 @@ static void a_prolog_runs_what_is_quick_and_nothing_when_the_job_skips_checks(vo
     input.at = XC_AT_HEALTH; /* not the prolog's business */
     assert_int_equal(xc_check_run(&input, NULL, &o->findings, &error), 0);
     assert_true(o->findings.count > 0);
+    clear(o);
+    free(o);
+}
+
+/* One check, as often as the policy names a program; each with its own consequence. */
+static void every_program_of_the_site_has_its_finding(void **state)
+{
+    (void)state;
+    const struct row row = {
+        .check = "exec.disks",
+        .machine = H100,
+        .policy = "  checks: { exec.disks: { path: /opt/disks, on_fail: drain }, exec.fans: { path: "
+                  "/opt/fans }, exec.off: { path: /opt/off, on_fail: ignore } }\n",
+        .edits = {PROBE "/exec=exec fans exit 0\nexec disks exit 1\nexec off exit 1\nend\n"}};
+    struct outcome *o = calloc(1, sizeof *o);
+    open_row(&row, o);
+    run_only(&row, o, NULL);
+    size_t seen = 0;
+    for (size_t i = 0; i < o->findings.count; i++) {
+        const struct xc_finding *f = &o->findings.list[i];
+        if (!xc_streq(f->check->id, "exec.program"))
+            continue;
+        bool disks = xc_streq(f->device, "disks");
+        assert_true(disks || xc_streq(f->device, "fans"));
+        assert_int_equal(f->verdict, disks ? FAIL : PASS);
+        assert_int_equal(f->on_fail, disks ? XC_FAIL_DRAIN : XC_FAIL_WARN);
+        seen++;
+    }
+    assert_int_equal(seen, 2);
+    xc_findings_clear(&o->findings);
+    run_only(&row, o, "exec.fans");
+    assert_int_equal(o->findings.count, 1);
+    assert_string_equal(o->findings.list[0].device, "fans");
     clear(o);
     free(o);
 }
@@ -858,6 +895,7 @@ int main(void)
         cmocka_unit_test(another_boots_counters_are_not_looked_at),
         cmocka_unit_test(what_the_policy_ignores_does_not_run),
         cmocka_unit_test(a_prolog_runs_what_is_quick_and_nothing_when_the_job_skips_checks),
+        cmocka_unit_test(every_program_of_the_site_has_its_finding),
         cmocka_unit_test(what_went_away_since_the_description_is_missed),
         cmocka_unit_test(a_captured_machine_gets_the_same_verdicts),
     };
