@@ -114,12 +114,17 @@ static int add_exports(struct work *work, struct xc_plan_task *task)
     return 0;
 }
 
+static bool has_topo_file(const struct xc_rules *rules)
+{
+    return rules->topo.file && !rules->topo.none;
+}
+
 /* The topology file, by its name on the node. What an image or the user says instead is for the step
  * to weigh, which sees it. */
 static int add_topo_file(struct work *work, struct xc_plan_task *task)
 {
     const struct xc_rules *rules = work->rules;
-    if (!rules->topo.file || rules->topo.none || ruled(rules, "NCCL_TOPO_FILE"))
+    if (!has_topo_file(rules))
         return 0;
     char *value = strdup(rules->topo.file);
     enum xc_env_set set = rules->topo.over_image == XC_TOPO_KEEP ? XC_ENV_DEFAULT : XC_ENV_FORCE;
@@ -275,6 +280,8 @@ static int task_environment(struct work *work, size_t rank)
     struct xc_plan_task *task = &work->plan->tasks[rank];
     for (size_t i = 0; i < work->rules->nenv; i++) {
         const struct xc_env_rule *rule = &work->rules->env[i];
+        if (xc_streq(rule->name, "NCCL_TOPO_FILE") && has_topo_file(work->rules))
+            continue; /* topo: says it, and has it proven */
         char *value = rule->value ? fill_in(rule->value, task, rank) : NULL;
         if ((rule->value && !value) || add_env(task, rule->name, value, rule->set, rule->line) < 0)
             return -1;

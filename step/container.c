@@ -82,6 +82,7 @@ void container_prepare(struct xc_step *step, int local_id, bool in_container)
     step->topo.ns = namespaces();
     if (!in_container || local_id != 0)
         return;
+    step->topo.imex = devices_imex(step);
     if (step->topo.fd >= 0)
         step->topo.mount = detached_mount(step->topo.fd, false);
     if (step->rules->bind.torchrun && step->environment && !step->observe) {

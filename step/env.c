@@ -103,13 +103,13 @@ static void apply_one(struct env_writer *writer, const struct xc_plan_env *env)
 }
 
 void env_plan(struct env_writer *writer, const struct xc_plan_task *task, bool placed,
-              const char *exec_path)
+              const char *exec_path, const char *except)
 {
     bool workers = false;
     for (size_t i = 0; i < task->nenv; i++) {
         bool shares = xc_streq(task->env[i].name, "XCLOUD_PLAN");
-        if ((shares && !placed) || xc_streq(task->env[i].name, "NCCL_TOPO_FILE"))
-            continue; /* topo.c sets that one, and proves it */
+        if ((shares && !placed) || (except && xc_streq(task->env[i].name, except)))
+            continue;
         workers |= shares;
         apply_one(writer, &task->env[i]);
     }

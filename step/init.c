@@ -223,6 +223,7 @@ static void speak(struct task *task, const struct xc_text *environment)
     bool table = speaks(task);
     xc_text_add(&out, step->told.data ? step->told.data : "");
     xc_text_add(&out, step->table.head->message);
+    devices_report(step, task->plan, &out);
     bool planned = table && (step->words.dry || step->observe); /* with its notes and reasons */
     if (!planned)
         add_notes(task, &out);
@@ -264,7 +265,8 @@ static void set_environment(struct task *task, const struct xc_plan_task *mine, 
     if (env_begin(&writer, task->host, set, report) < 0)
         return;
     if (mine)
-        env_plan(&writer, mine, step->place, step->rules->bind.torchrun ? step->topo.exec : NULL);
+        env_plan(&writer, mine, step->place, step->rules->bind.torchrun ? step->topo.exec : NULL,
+                 step->topo.path ? "NCCL_TOPO_FILE" : NULL); /* topo_apply's */
     task->unproven = !topo_apply(step, &writer, task->slot, &task->topo_lines);
     topo_apptainer(step, &writer, task->slot);
     env_end(&writer);

@@ -88,7 +88,7 @@ struct step_topo {
     /* the task's process alone */
     int mount, exec_mount; /* detached; -1 */
     struct step_ns ns;     /* before the container plugin had the task */
-    bool container;
+    bool container, imex; /* the host has IMEX channels */
     char placed[STEP_PLACED], exec[STEP_PLACED]; /* where they are in the container; "": at path */
 };
 
@@ -206,10 +206,10 @@ int env_begin(struct env_writer *writer, const struct xc_step_host *host, bool s
 /* A variable of the step as it is now, until the next call; NULL: unset. */
 const char *env_get(struct env_writer *writer, const char *name);
 void env_assign(struct env_writer *writer, const char *name, const char *value);
-/* The plan's variables but the topology file's. Not placed: without XCLOUD_PLAN. exec_path: what
- * PYTHON_EXEC becomes, NULL: it is left alone. */
+/* The plan's variables but `except`. Not placed: without XCLOUD_PLAN. exec_path: what PYTHON_EXEC
+ * becomes, NULL: it is left alone. */
 void env_plan(struct env_writer *writer, const struct xc_plan_task *task, bool placed,
-              const char *exec_path);
+              const char *exec_path, const char *except);
 void env_end(struct env_writer *writer); /* writes XCLOUD_ENV */
 
 /* ---- the topology file and containers (topo.c, container.c) ------------------------------------------------ */
@@ -234,6 +234,12 @@ void container_enter(struct xc_step *step, int local_id);
 void container_find(struct xc_step *step);
 #define CONTAINER_ELSEWHERE 3
 void container_elsewhere(const char *path, size_t index, char *out, size_t size);
+
+/* ---- devices inside a container (devices.c) ------------------------------------------------------------------ */
+
+bool devices_imex(const struct xc_step *step); /* there are IMEX channels where this is called */
+/* Lines about the plan's NICs and IMEX channels that are on the node and not in the container. */
+void devices_report(const struct xc_step *step, const struct xc_plan *plan, struct xc_text *out);
 
 /* ---- words for people (report.c) ------------------------------------------------------------------------------------ */
 

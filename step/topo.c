@@ -36,14 +36,6 @@ static bool runs_bundle(const struct xc_step_host *host)
     return host->get(host->ctx, "SLURM_CONTAINER", bundle, sizeof bundle) == 0 && bundle[0];
 }
 
-static bool ruled(const struct xc_rules *rules)
-{
-    for (size_t i = 0; i < rules->nenv; i++)
-        if (xc_streq(rules->env[i].name, VARIABLE))
-            return true;
-    return false;
-}
-
 void topo_forget_outer(const struct xc_step_host *host)
 {
     host->unset(host->ctx, "XCLOUD_TOPO_FILE");
@@ -57,7 +49,7 @@ void topo_open(struct xc_step *step, const struct xc_step_host *host)
     if (!step->environment || step->observe || step->words.dry || step->kind == XC_STEP_EXTERN)
         return;
     char own[4096];
-    if (rules->topo.file && !rules->topo.none && !ruled(rules)) {
+    if (rules->topo.file && !rules->topo.none) {
         step->topo.path = strdup(rules->topo.file);
         step->topo.bundle = runs_bundle(host);
         if (!step->topo.path)

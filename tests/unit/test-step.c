@@ -186,6 +186,8 @@ struct launch {
     const char *env[6][2];      /* of the step */
     const char *gpus[TASKS];    /* CUDA_VISIBLE_DEVICES of each task */
     bool late;                  /* the second task never comes to task_init */
+    bool container;             /* a container plugin has the task before task_init */
+    const char *image[2];       /* a variable that the image sets */
     /* what came of it */
     struct world world;        /* the step's environment after open */
     struct world after[TASKS]; /* each task's */
@@ -206,11 +208,16 @@ static void play_task(struct launch *launch, struct xc_step *step, int id, int g
     int after = open(at(name), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (said < 0 || after < 0 || dup2(said, STDERR_FILENO) < 0 || read(gate, &go, 1) != 0)
         _exit(99);
+    xc_step_api(XC_STEP_ABI)->task_privileged(step, id, launch->container);
+    if (launch->container && unshare(CLONE_NEWNS) < 0)
+        _exit(96);
     if (geteuid() == 0 && (setgid(NOBODY) < 0 || setuid(NOBODY) < 0))
         _exit(98);
     struct xc_step_host host = host_of(&launch->world);
     if (launch->gpus[id])
         host_set(&launch->world, "CUDA_VISIBLE_DEVICES", launch->gpus[id]);
+    if (launch->image[0])
+        host_set(&launch->world, launch->image[0], launch->image[1]);
     if (launch->late && id > 0)
         _exit(0);
     enum xc_verdict verdict = xc_step_api(XC_STEP_ABI)->task_init(step, &host, id);
@@ -1149,7 +1156,8 @@ static void expect_file(const char *name, const char *want)
     assert_true(xc_starts(text, want));
 }
 
-static int narrow(const struct step_cpuset *cpuset, const struct xc_set *away, struct xc_error *error)
+static int narrow(const struct step_cpuset *cpuset, const struct xc_set *away,
+                  struct xc_error *error)
 {
     xc_autoset struct xc_set keep = XC_SET_EMPTY;
     if (cpuset_effective(cpuset, &keep, NULL, error) < 0)
@@ -1294,6 +1302,171 @@ static void a_memory_policy_is_read_back(void **state)
     assert_int_equal(task_set_memory(XC_MEMORY_BIND, &far), -EINVAL);
 }
 
+/* ---- the topology file ------------------------------------------------------------------------------ */
+
+/* Its path on the heap of no one: one at a time. */
+static const char *topo_path(void)
+{
+    static char path[4200];
+    snprintf(path, sizeof path, "%s", at("topo.xml"));
+    return path;
+}
+
+static const char *topo_policy(const char *more)
+{
+    static char policy[5000];
+    snprintf(policy, sizeof policy,
+             "version: 1\nmode: bind\ndefaults:\n  topo: {file: %s, proof: refuse%s}\n",
+             topo_path(), more);
+    return policy;
+}
+
+static void put_topo(void)
+{
+    put("topo.xml", "<system version=\"1\"></system>");
+    run("chmod 644 %s", topo_path());
+}
+
+static void the_topology_file_is_set_and_proven(void **state)
+{
+    (void)state;
+    put_topo();
+    with_launch(launch, .policy = topo_policy(""), .option = "verbose");
+    play(&launch);
+    assert_int_equal(launch.verdict[0], XC_GO);
+    assert_int_equal(launch.verdict[1], XC_GO);
+    assert_string_equal(value(&launch, 0, "NCCL_TOPO_FILE"), topo_path());
+    assert_string_equal(value(&launch, 1, "NCCL_TOPO_FILE"), topo_path());
+    assert_string_equal(value(&launch, 0, "XCLOUD_TOPO_FILE"), topo_path());
+    says(&launch, 0, "NCCL's topology file opens\n");
+}
+
+static void a_missing_topology_file_refuses_every_task_once(void **state)
+{
+    (void)state;
+    run("rm -f %s", topo_path());
+    with_launch(launch, .policy = topo_policy(""));
+    play(&launch);
+    assert_int_equal(launch.verdict[0], XC_REFUSE);
+    assert_int_equal(launch.verdict[1], XC_REFUSE);
+    assert_null(value(&launch, 0, "NCCL_TOPO_FILE"));
+    says(&launch, 0, "cannot be used: ");
+    says(&launch, 0, "topo.proof: refuse");
+    assert_string_equal(launch.said[1], "");
+}
+
+static void an_images_topology_file_is_replaced_or_kept(void **state)
+{
+    (void)state;
+    put_topo();
+    put("image.xml", "<system version=\"2\"></system>");
+    run("chmod 644 %s", at("image.xml"));
+    char image[4200];
+    snprintf(image, sizeof image, "%s", at("image.xml"));
+    with_launch(replaced, .policy = topo_policy(""), .option = "explain", .container = true,
+                .image = {"NCCL_TOPO_FILE", image});
+    play(&replaced);
+    assert_string_equal(value(&replaced, 0, "NCCL_TOPO_FILE"), topo_path());
+    says(&replaced, 0, "opens inside the container");
+    with_launch(kept, .policy = topo_policy(", over_image: keep"), .option = "explain",
+                .container = true, .image = {"NCCL_TOPO_FILE", image});
+    play(&kept);
+    assert_string_equal(value(&kept, 0, "NCCL_TOPO_FILE"), image);
+    says(&kept, 0, "the image's own, which the policy keeps");
+    run("rm %s", image);
+    with_launch(gone, .policy = topo_policy(", over_image: keep"), .container = true,
+                .image = {"NCCL_TOPO_FILE", image});
+    play(&gone);
+    assert_int_equal(gone.verdict[0], XC_REFUSE);
+    says(&gone, 0, "inside the container: it is not there");
+}
+
+static void another_file_at_the_same_path_is_not_taken_for_it(void **state)
+{
+    (void)state;
+    char other[4200];
+    put_topo();
+    snprintf(other, sizeof other, "%s", at("other.xml"));
+    put("other.xml", "<system version=\"1\"></syst-m>");
+    xc_autoclose int fd = open(topo_path(), O_RDONLY | O_CLOEXEC);
+    char why[STEP_WHY];
+    assert_true(topo_file_good(topo_path(), fd, why));
+    assert_false(topo_file_good(other, fd, why));
+    assert_non_null(strstr(why, "another file"));
+    put("other.xml", "<system version=\"1\"></system>");
+    assert_true(topo_file_good(other, fd, why)); /* a copy is as good */
+    put("other.xml", "");
+    assert_false(topo_file_good(other, -1, why));
+    assert_string_equal(why, "it is empty");
+    assert_false(topo_file_good("/dev/null", -1, why));
+    assert_false(topo_file_good("/", -1, why));
+    assert_false(topo_file_good("", -1, why));
+}
+
+static void the_jobs_own_topology_file_is_kept(void **state)
+{
+    (void)state;
+    put_topo();
+    char own[4200];
+    snprintf(own, sizeof own, "%s", at("own.xml"));
+    put("own.xml", "<system version=\"1\"> </system>");
+    run("chmod 644 %s", own);
+    with_launch(launch, .policy = topo_policy(""), .env = {{"NCCL_TOPO_FILE", own}});
+    play(&launch);
+    assert_int_equal(launch.verdict[0], XC_GO);
+    assert_string_equal(value(&launch, 0, "NCCL_TOPO_FILE"), own);
+    assert_null(value(&launch, 0, "APPTAINER_BIND"));
+}
+
+static void what_the_user_binds_for_apptainer_stays(void **state)
+{
+    (void)state;
+    put_topo();
+    char wanted[9000];
+    with_launch(launch, .policy = topo_policy(""), .env = {{"SINGULARITY_BIND", "/data,/opt:/o"}});
+    play(&launch);
+    snprintf(wanted, sizeof wanted, "/data,/opt:/o,%s:%s:ro", topo_path(), topo_path());
+    assert_string_equal(value(&launch, 0, "APPTAINER_BIND"), wanted);
+    assert_string_equal(value(&launch, 0, "SINGULARITY_BIND"), wanted);
+    snprintf(wanted, sizeof wanted, "/mine:%s", topo_path());
+    with_launch(own, .policy = topo_policy(""), .env = {{"APPTAINER_BIND", wanted}});
+    play(&own);
+    assert_string_equal(value(&own, 0, "APPTAINER_BIND"), wanted);
+}
+
+static void nothing_is_said_to_hooks_when_nothing_is_set(void **state)
+{
+    (void)state;
+    put_topo();
+    static const char *const options[] = {"off", "dry"};
+    for (size_t i = 0; i < XC_COUNT(options); i++) {
+        with_launch(launch, .policy = topo_policy(""), .option = options[i],
+                    .env = {{"XCLOUD_TOPO_FILE", "/left/over"}});
+        play(&launch);
+        assert_null(value(&launch, 0, "XCLOUD_TOPO_FILE"));
+        assert_null(value(&launch, 0, "NCCL_TOPO_FILE"));
+    }
+}
+
+static void nics_that_a_container_cannot_open_are_named(void **state)
+{
+    (void)state;
+    run("cd %s/node && mkdir -p sys/class/infiniband_verbs/uverbs0 "
+        "sys/class/infiniband_verbs/uverbs1 "
+        "dev/infiniband && echo mlx5_0 >sys/class/infiniband_verbs/uverbs0/ibdev && "
+        "echo mlx5_1 >sys/class/infiniband_verbs/uverbs1/ibdev && touch dev/infiniband/uverbs0 && "
+        "chmod 666 dev/infiniband/uverbs0 && chmod -R a+rX sys/class/infiniband_verbs "
+        "dev/infiniband",
+        scratch);
+    with_launch(launch, .policy = "version: 1\nmode: bind\n", .container = true);
+    play(&launch);
+    says(&launch, 0, "the container cannot open mlx5_1 below /dev/infiniband");
+    with_launch(outside, .policy = "version: 1\nmode: bind\n");
+    play(&outside);
+    assert_null(strstr(outside.said[0], "cannot open"));
+    run("rm -rf %s/node/sys/class/infiniband_verbs %s/node/dev/infiniband", scratch, scratch);
+}
+
 #define launch_test(name) cmocka_unit_test_setup(name, two_cpus)
 
 int main(void)
@@ -1308,6 +1481,14 @@ int main(void)
         launch_test(a_kill_switch_stops_everything),
         launch_test(mode_off_in_plugstack_stops_everything),
         launch_test(observe_sets_nothing_and_says_so_when_asked),
+        launch_test(the_topology_file_is_set_and_proven),
+        launch_test(a_missing_topology_file_refuses_every_task_once),
+        launch_test(an_images_topology_file_is_replaced_or_kept),
+        launch_test(another_file_at_the_same_path_is_not_taken_for_it),
+        launch_test(the_jobs_own_topology_file_is_kept),
+        launch_test(what_the_user_binds_for_apptainer_stays),
+        launch_test(nothing_is_said_to_hooks_when_nothing_is_set),
+        launch_test(nics_that_a_container_cannot_open_are_named),
         launch_test(without_a_policy_nothing_is_set),
         launch_test(a_broken_policy_is_named_and_the_job_runs_unbound),
         launch_test(a_policy_that_is_not_roots_is_not_believed),
