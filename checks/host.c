@@ -71,24 +71,91 @@ static void judge_set(const struct xc_check_input *in, struct xc_findings *out,
             have ? have : "");
 }
 
-/* A slice without a file of its own has what its parent has: all CPUs. */
+static bool ends(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && xc_streq(text + length - tail, end);
+}
+
+/* What a group may use: one without a file of its own has what its parent has, at the top all CPUs. 1
+ * known, 0 unknown and said. */
+static bool group_cpus(const struct xc_check_input *in, struct xc_findings *out,
+                       const struct slices *slices, const char *name, const struct xc_set *parent,
+                       struct xc_set *cpus)
+{
+    xc_autofree char *text =
+        xc_root_read_line(in->root, "%s/%s/%s", slices->base, name, slices->file);
+    if (!text) {
+        xc_set_copy(cpus, parent);
+        return true;
+    }
+    if (xc_set_parse_list(cpus, text, name, NULL) == 0)
+        return true;
+    chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.device = name}, "%s is no CPU list",
+            slices->file);
+    return false;
+}
+
+#define SLICE_DEPTH 4 /* slices within slices */
+
+/* Slurm's scope may have the node's name in front; its slurmd starts the jobs. */
+static bool is_of_slurm(const char *name)
+{
+    return ends(name, "slurmstepd.scope") || xc_streq(name, "slurmd.service") ||
+           xc_starts(name, "slurmd@");
+}
+
+/* Jobs live in system.slice (slurmstepd.scope): it stays open, and its services are judged one by one. */
+static void judge_children(const struct xc_check_input *in, struct xc_findings *out,
+                           struct slices *slices, const char *slice, const struct xc_set *parent,
+                           unsigned depth)
+{
+    xc_autonames char **names = xc_root_list(in->root, "%s/%s", slices->base, slice);
+    for (char **name = names; name && *name; name++) {
+        bool deeper = ends(*name, ".slice");
+        if ((!deeper && !ends(*name, ".service") && !ends(*name, ".scope")) || is_of_slurm(*name) ||
+            matches(chk_param(in, "except"), *name))
+            continue;
+        xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+        struct xc_text text = XC_TEXT_INIT;
+        xc_text_addf(&text, "%s/%s", slice, *name);
+        xc_autofree char *path = xc_text_take(&text);
+        if (!path || !group_cpus(in, out, slices, path, parent, &cpus))
+            continue;
+        slices->judged += !deeper;
+        if (deeper && depth < SLICE_DEPTH && !xc_set_subset(&cpus, slices->housekeeping))
+            judge_children(in, out, slices, path, &cpus, depth + 1);
+        else
+            judge_set(in, out, slices, *name, &cpus, "xcloud host apply");
+    }
+}
+
+static bool has_services(const struct xc_check_input *in, const struct slices *slices,
+                         const char *slice)
+{
+    xc_autonames char **names = xc_root_list(in->root, "%s/%s", slices->base, slice);
+    for (char **name = names; name && *name; name++)
+        if (ends(*name, ".service"))
+            return true;
+    return false;
+}
+
 static void judge_slice(const struct xc_check_input *in, struct xc_findings *out,
                         struct slices *slices, const char *name)
 {
-    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+    xc_autoset struct xc_set cpus = XC_SET_EMPTY, online = XC_SET_EMPTY;
     char hint[160];
-    xc_autofree char *text =
-        xc_root_read_line(in->root, "%s/%s/%s", slices->base, name, slices->file);
-    snprintf(hint, sizeof hint, "systemctl set-property %.60s AllowedCPUs=…, or xcloud host apply",
+    xc_node_online(in->node, &online);
+    snprintf(hint, sizeof hint, "xcloud host apply, or systemctl set-property %.60s AllowedCPUs=…",
              name);
-    slices->judged++;
-    if (!text) {
-        xc_node_online(in->node, &cpus);
-    } else if (xc_set_parse_list(&cpus, text, name, NULL) < 0) {
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.device = name}, "%s is no CPU list",
-                slices->file);
+    if (!group_cpus(in, out, slices, name, &online, &cpus))
+        return;
+    if (xc_streq(name, "system.slice") && !xc_set_subset(&cpus, slices->housekeeping) &&
+        has_services(in, slices, name)) {
+        judge_children(in, out, slices, name, &cpus, 0);
         return;
     }
+    slices->judged++;
     judge_set(in, out, slices, name, &cpus, hint);
 }
 
@@ -110,17 +177,22 @@ static void judge_init(const struct xc_check_input *in, struct xc_findings *out,
 static void judge_jobs(const struct xc_check_input *in, struct xc_findings *out,
                        const struct slices *slices)
 {
-    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
-    const char *scope = "system.slice/slurmstepd.scope";
-    if (!xc_root_read_set(in->root, &cpus, "%s/%s/%s", slices->base, scope, slices->file) ||
-        xc_set_empty(&cpus) || !xc_set_subset(&cpus, slices->housekeeping))
-        return;
-    xc_autofree char *have = xc_set_format(&cpus);
-    chk_say(out, XC_CHECK_FAIL,
-            (struct chk_words){.device = scope,
-                               .want = "the training CPUs",
-                               .hint = "put slurmd into a slice of its own: Slice=slurm.slice"},
-            "jobs are confined to the housekeeping CPUs %s", have ? have : "");
+    xc_autonames char **names = xc_root_list(in->root, "%s/system.slice", slices->base);
+    for (char **name = names; name && *name; name++) {
+        xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+        if (!ends(*name, "slurmstepd.scope") ||
+            !xc_root_read_set(in->root, &cpus, "%s/system.slice/%s/%s", slices->base, *name,
+                              slices->file) ||
+            xc_set_empty(&cpus) || !xc_set_subset(&cpus, slices->housekeeping))
+            continue;
+        xc_autofree char *have = xc_set_format(&cpus);
+        chk_say(out, XC_CHECK_FAIL,
+                (struct chk_words){.device = *name,
+                                   .want = "the training CPUs",
+                                   .hint = "give system.slice all CPUs back; xcloud host apply "
+                                           "narrows its services instead"},
+                "jobs are confined to the housekeeping CPUs %s", have ? have : "");
+    }
 }
 
 static void run_slices(const struct xc_check_input *in, struct xc_findings *out)
@@ -147,14 +219,14 @@ static void run_slices(const struct xc_check_input *in, struct xc_findings *out)
         chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
                 "no slice and no PID 1 is to be seen");
     else
-        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu slices and PID 1 stay there",
-                slices.judged - 1);
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0},
+                "%zu slices and services, and PID 1, stay there", slices.judged - 1);
 }
 
 static const struct xc_check slices = {
     .id = "host.slices",
     .code = "HST01",
-    .what = "every slice, init.scope and PID 1 stay on the housekeeping CPUs; jobs do not",
+    .what = "slices, services, init.scope and PID 1 stay on the housekeeping CPUs; jobs do not",
     .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_PROLOG | XC_AT_CLI,
     .on_fail = XC_FAIL_WARN,
     .params = slices_params,
@@ -183,14 +255,20 @@ static void clear_irqs(struct irqs *irqs)
     xc_text_free(&irqs->names);
 }
 
-static bool irq_cpus(const struct xc_check_input *in, const char *irq, struct xc_set *cpus)
+static bool irq_cpus(const struct xc_check_input *in, const char *irq,
+                     const struct xc_set *housekeeping, struct xc_set *cpus)
 {
-    xc_set_clear(cpus);
+    xc_autoset struct xc_set asked = XC_SET_EMPTY;
+    bool known = xc_root_read_set(in->root, &asked, "/proc/irq/%s/smp_affinity_list", irq);
+    if (known && xc_set_subset(&asked, housekeeping)) { /* it moves with the next interrupt */
+        xc_set_copy(cpus, &asked);
+        return true;
+    }
     if (xc_root_read_set(in->root, cpus, "/proc/irq/%s/effective_affinity_list", irq) &&
         !xc_set_empty(cpus))
         return true;
-    xc_set_clear(cpus);
-    return xc_root_read_set(in->root, cpus, "/proc/irq/%s/smp_affinity_list", irq);
+    xc_set_copy(cpus, &asked);
+    return known;
 }
 
 static void judge_irq(const struct xc_check_input *in, const char *irq,
@@ -199,7 +277,7 @@ static void judge_irq(const struct xc_check_input *in, const char *irq,
     xc_autofree char *action = xc_root_read_line(in->root, "/sys/kernel/irq/%s/actions", irq);
     xc_autoset struct xc_set cpus = XC_SET_EMPTY;
     if (!action || !*action || matches(chk_param(in, "managed"), action) ||
-        !matches(chk_param(in, "devices"), action) || !irq_cpus(in, irq, &cpus))
+        !matches(chk_param(in, "devices"), action) || !irq_cpus(in, irq, housekeeping, &cpus))
         return;
     irqs->judged++;
     if (xc_set_subset(&cpus, housekeeping))
@@ -227,8 +305,7 @@ static void judge_default(const struct xc_check_input *in, struct xc_findings *o
         chk_say(out, strayed(in, XC_HOST_IRQS),
                 (struct chk_words){.device = "default",
                                    .want = want,
-                                   .hint = "write the housekeeping mask to "
-                                           "/proc/irq/default_smp_affinity, or irqaffinity="},
+                                   .hint = "xcloud host apply, or irqaffinity="},
                 "new interrupts may go to %zu CPUs", xc_set_count(&cpus));
 }
 
@@ -250,7 +327,7 @@ static void run_irqs(const struct xc_check_input *in, struct xc_findings *out)
         chk_say(out, strayed(in, XC_HOST_IRQS),
                 (struct chk_words){.device = device,
                                    .want = want,
-                                   .hint = "IRQBALANCE_BANNED_CPULIST, or write smp_affinity_list"},
+                                   .hint = "xcloud host apply, or IRQBALANCE_BANNED_CPULIST"},
                 "%zu of %zu interrupts come there: %s%s", irqs.strayed, irqs.judged,
                 irqs.names.data ? irqs.names.data : "", irqs.strayed > 4 ? ", …" : "");
     }
@@ -300,7 +377,7 @@ static void run_workqueues(const struct xc_check_input *in, struct xc_findings *
     else
         chk_say(out, strayed(in, XC_HOST_WORKQUEUES),
                 (struct chk_words){.want = want,
-                                   .hint = "write the housekeeping mask to "
+                                   .hint = "xcloud host apply, or write the mask to "
                                            "/sys/devices/virtual/workqueue/cpumask"},
                 "the kernel's unbound work may run on CPUs %s", have ? have : "");
 }
@@ -482,8 +559,8 @@ static void run_strays(const struct xc_check_input *in, struct xc_findings *out)
     else if (strays.count > (size_t)most)
         chk_say(out, strayed(in, XC_HOST_SERVICES),
                 (struct chk_words){.want = want,
-                                   .hint = "put their units into system.slice and restrict it: "
-                                           "AllowedCPUs=; host.slices says which slice is open"},
+                                   .hint = "xcloud host apply, or AllowedCPUs= in their units; "
+                                           "host.slices says which are open"},
                 "%zu host processes may run on training CPUs: %s%s", strays.count,
                 strays.names.data ? strays.names.data : "", strays.count > 6 ? ", …" : "");
     else

@@ -14,6 +14,8 @@ static const struct cli_command commands[] = {
     {"job", "[ID[.STEP]]", "what was bound where in a running or recent job on this node", cli_job},
     {"check", "[--machine M] [--policy FILE] [--only ID,…] [--json|--prometheus|--list]",
      "is this node fit: CPUs, memory, GPUs, NICs and Slurm against the policy", cli_check},
+    {"host", "apply | verify | undo [--policy FILE] [--dry-run] [--json]",
+     "the host's own services and interrupts on the housekeeping CPUs", cli_host},
     {"topo", "lint FILE… | verify [FILE] | generate | normalize FILE | show [FILE]",
      "is the NCCL topology file right, and what would a right one be", cli_topo},
     {"snapshot", "[-o FILE] [--json]", "write what this machine is, for the steps to read",

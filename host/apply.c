@@ -193,6 +193,22 @@ static bool tells_cpus(const struct host_change *change)
     return change->kind == HOST_DROPIN && change->want && strstr(change->want, "AllowedCPUs=");
 }
 
+/* A row names CPUs as a list, whatever the file holds. */
+static void say_change(struct host *host, const struct host_change *change,
+                       enum xc_host_outcome outcome, const char *now, const char *why)
+{
+    xc_autoset struct xc_set was = XC_SET_EMPTY;
+    xc_autofree char *list = NULL;
+    if (change->kind == HOST_FILE && host_is_mask(change->path) &&
+        xc_set_parse_mask(&was, change->was, NULL, NULL) == 0) {
+        xc_set_and(&was, &host->online);
+        list = xc_set_format(&was);
+    }
+    const char *before = list ? list : xc_streq(change->was, "-") ? "" : change->was;
+    host_say(host->report, change->part, outcome, change->what, before, now ? now : before, "%s",
+             why);
+}
+
 static void say_would(struct host *host)
 {
     for (size_t i = 0; i < host->count; i++) {
@@ -200,8 +216,7 @@ static void say_would(struct host *host)
         if (change->is_so)
             continue;
         if (change->kind != HOST_DROPIN)
-            host_say(host->report, change->part, XC_HOST_WOULD, change->what,
-                     xc_streq(change->was, "-") ? "" : change->was, change->want, "%s", "");
+            say_change(host, change, XC_HOST_WOULD, host->cpus, "");
         else if (tells_cpus(change))
             host_say(host->report, change->part, XC_HOST_WOULD, change->what, "", host->cpus,
                      "for what starts later");
@@ -272,14 +287,24 @@ static void tell_systemd(struct host *host)
                  "restarted with the training CPUs banned");
 }
 
+bool host_is_mask(const char *path)
+{
+    static const char *const masks[] = {"/default_smp_affinity", "/cpumask"};
+    for (size_t i = 0; i < XC_COUNT(masks); i++) {
+        size_t length = strlen(path), tail = strlen(masks[i]);
+        if (length >= tail && xc_streq(path + length - tail, masks[i]))
+            return true;
+    }
+    return false;
+}
+
 int host_read_back(const struct xc_host_input *in, const char *path, struct xc_set *out)
 {
-    const char *end = strstr(path, "_list");
     xc_autofree char *text = xc_root_read_line(in->root, "%s", path);
     if (!text)
         return -1;
-    return end ? xc_set_parse_list(out, text, path, NULL)
-               : xc_set_parse_mask(out, text, path, NULL);
+    return host_is_mask(path) ? xc_set_parse_mask(out, text, path, NULL)
+                              : xc_set_parse_list(out, text, path, NULL);
 }
 
 static const char *why_not(const struct host_change *change, int number)
@@ -292,25 +317,22 @@ static const char *why_not(const struct host_change *change, int number)
 
 static void write_file(struct host *host, const struct host_change *change)
 {
-    struct xc_host_report *report = host->report;
     xc_autoset struct xc_set is = XC_SET_EMPTY;
     int rc = host_write_file(host->in, change->path, change->want);
     if (change->tag && (rc == -EIO || rc == -EPERM)) {
-        host_say(report, change->part, XC_HOST_EXCUSED, change->what, change->was, change->was,
-                 "the kernel spreads it itself");
+        say_change(host, change, XC_HOST_EXCUSED, NULL, "the kernel spreads it itself");
         return;
     }
     if (rc < 0) {
-        host_say(report, change->part, XC_HOST_REFUSED, change->what, change->was, change->was,
-                 "%s", why_not(change, -rc));
+        say_change(host, change, XC_HOST_REFUSED, NULL, why_not(change, -rc));
         return;
     }
     bool read = host_read_back(host->in, change->path, &is) == 0;
     xc_set_and(&is, &host->online);
     xc_autofree char *now = xc_set_format(&is);
     bool so = read && xc_set_subset(&is, &host->housekeeping);
-    host_say(report, change->part, so ? XC_HOST_SET : XC_HOST_REFUSED, change->what, change->was,
-             now, "%s", so ? "" : "the kernel took it, and says otherwise");
+    say_change(host, change, so ? XC_HOST_SET : XC_HOST_REFUSED, now,
+               so ? "" : "the kernel took it, and says otherwise");
 }
 
 static void carry_out(struct host *host)

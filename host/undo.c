@@ -32,9 +32,8 @@ static void parse_was(const struct host_record *record, struct xc_set *out)
 {
     if (xc_streq(record->was, "-"))
         return;
-    bool list = record->kind != HOST_FILE || strstr(record->path, "_list");
-    if ((list ? xc_set_parse_list(out, record->was, NULL, NULL)
-              : xc_set_parse_mask(out, record->was, NULL, NULL)) < 0)
+    if ((host_is_mask(record->path) ? xc_set_parse_mask(out, record->was, NULL, NULL)
+                                    : xc_set_parse_list(out, record->was, NULL, NULL)) < 0)
         xc_set_clear(out);
 }
 

@@ -77,6 +77,7 @@ const char *host_param(const struct xc_host_input *in, const char *check, const 
 bool host_matches(const char *patterns, const char *name);
 /* A file's CPUs that are online. False: it is missing or no list. */
 bool host_read_cpus(const struct host *host, struct xc_set *out, const char *path);
+bool host_is_mask(const char *path); /* a hexadecimal mask; else a list */
 /* What a mask or list file of the kernel says; -1: it is missing or neither. */
 int host_read_back(const struct xc_host_input *in, const char *path, struct xc_set *out);
 
