@@ -859,5 +859,5 @@ static const struct xc_check priority = {
     .run = run_priority,
 };
 
-const struct xc_check *const chk_cpu[] = {&count,    &cstate, &reached,  &turbo,
-                                          &throttle, &power,  &priority, NULL};
+const struct xc_check *const chk_cpu[] = {&count, &cstate,   &reached,           &turbo, &throttle,
+                                          &power, &priority, &chk_cpu_busy_freq, NULL};

@@ -10,6 +10,8 @@ const struct chk_probe chk_probes[] = {
     {"nvml", XC_PROBE_NVML, offsetof(struct xc_check_live, nvml), chk_probe_nvml},
     {"dcgm", XC_PROBE_DCGM, offsetof(struct xc_check_live, dcgm), chk_probe_dcgm},
     {"exec", XC_PROBE_EXEC, offsetof(struct xc_check_live, exec), chk_probe_exec},
+    {"spin", XC_PROBE_SPIN, offsetof(struct xc_check_live, spin), chk_probe_spin},
+    {"dcb", XC_PROBE_DCB, offsetof(struct xc_check_live, dcb), chk_probe_dcb},
     {"hook", XC_PROBE_HOOK, offsetof(struct xc_check_live, hook), chk_probe_hook},
     {0},
 };

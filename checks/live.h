@@ -48,6 +48,8 @@ int chk_probe_spin(const struct xc_check_input *input, unsigned deadline_ms, int
 int chk_probe_dcb(const struct xc_check_input *input, unsigned deadline_ms, int out);
 int chk_probe_hook(const struct xc_check_input *input, unsigned deadline_ms, int out);
 
+/* What the kernel answered about a netdev, as lines; whatever the bytes are. */
+void chk_dcb_answer(const char *netdev, const char *message, size_t length, int out);
 /* The probes that the checks of a run need. */
 unsigned chk_probes_of(const struct xc_check_input *input, const char *const *only);
 /* Drops the probes' members. */

@@ -74,6 +74,7 @@ extern const struct xc_check *const chk_grace[];
 extern const struct xc_check *const chk_gpu[];
 extern const struct xc_check *const chk_gpuhealth[];
 extern const struct xc_check *const chk_nic[];
+extern const struct xc_check *const chk_dcb[];
 extern const struct xc_check *const chk_topo[];
 extern const struct xc_check *const chk_container[];
 extern const struct xc_check *const chk_nccl[];
@@ -81,5 +82,6 @@ extern const struct xc_check *const chk_slurm[];
 extern const struct xc_check *const chk_self[];
 extern const struct xc_check *const chk_exec[];
 extern const struct xc_check chk_gpu_xid;
+extern const struct xc_check chk_cpu_busy_freq;
 
 #endif

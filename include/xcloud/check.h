@@ -76,7 +76,7 @@ enum {
     XC_PROBE_DCGM = 1 << 1, /* DCGM's health watches */
     XC_PROBE_EXEC = 1 << 2, /* the policy's site programs */
     XC_PROBE_SPIN = 1 << 3, /* frequencies of cores that are kept busy for some ms */
-    XC_PROBE_DCB = 1 << 4,  /* PFC and ETS of netdevs, by netlink */
+    XC_PROBE_DCB = 1 << 4,  /* PFC of RoCE netdevs, by netlink */
     XC_PROBE_HOOK = 1 << 5  /* a dry run of the enroot hook */
 };
 

@@ -97,6 +97,15 @@ static const struct row rows[] = {
     {"cpu.turbo", VM, "", {0}, NA, "a virtual machine does not show frequencies"},
     {"cpu.turbo", LAPTOP, "", {0}, UNKNOWN, "there is no cpufreq driver"},
 
+    {"cpu.busy_freq", H100, "", {PROBE "/spin=spin 4 mhz 3790\nspin 55 mhz 3795\nspin 60 mhz 3760\nend\n"}, PASS, "3760 to 3795 MHz on 3 busy CPUs"},
+    {"cpu.busy_freq", H100, "least: 3700", {PROBE "/spin=spin 4 mhz 3790\nspin 55 mhz 3600\nend\n"}, FAIL, "cpu55: a busy core runs at 3600 MHz; the middle one at 3790; want 3700 MHz"},
+    {"cpu.busy_freq", H100, NULL, {PROBE "/spin=spin 4 mhz 1940\nspin 55 mhz 1930\nend\n", C "/cpu55/cpufreq/base_frequency=2000000"}, WARN, "cpu55: a busy core runs at 1930 MHz"},
+    {"cpu.busy_freq", H100, NULL, {PROBE "/spin=spin 4 mhz 3790\nspin 55 mhz 2900\nspin 60 mhz 3790\nend\n"}, WARN, "cpu55: a busy core runs at 2900 MHz"},
+    {"cpu.busy_freq", H100, NULL, {PROBE "/spin=spin node busy 1\nend\n"}, NA, "a job runs here"},
+    {"cpu.busy_freq", VM, "least: 3700", {PROBE "/spin=spin node error No such file or directory\nend\n"}, UNKNOWN, "No such file or directory (a virtual machine without a PMU)"},
+    {"cpu.busy_freq", H100, NULL, {PROBE "/spin=spin 4 error Invalid argument\nend\n"}, UNKNOWN, "no CPU could be tried"},
+    {"cpu.busy_freq", H100, NULL, {0}, NA, "only a running machine"},
+
     {"cpu.throttle", H100, "", {0}, PASS, "0 events", .previous = "throttle.core.0 3\nthrottle.package.0 3\n"},
     {"cpu.throttle", H100, "", {C "/cpu4/thermal_throttle/core_throttle_count=12"}, FAIL,
      "cpu4: throttled by heat 9 times", .previous = "throttle.core.4 3\n"},
@@ -469,6 +478,28 @@ static const struct row rows[] = {
     {"nic.optics", H100, "", {0}, PASS, "8 transceivers"},
     {"nic.optics", H100, "", {ROCE "/mlx5_3/device/hwmon/hwmon6/temp2_input=82000"}, FAIL, "mlx5_3: its transceiver has 82 C; want at most 75 C"},
     {"nic.optics", H100, "", {"-" ROCE "/*/device/hwmon"}, NA, "0 compute NICs show"},
+
+#define ETHERNET ROCE "/*/ports/1/link_layer=Ethernet"
+#define ROCE_POLICY "  nics: { compute: { pci: \"15b3:1021\", link: ethernet } }\n"
+#define DCB(first) PROBE "/dcb=" first "dcb ib0 pfc 0x08\ndcb ib1 pfc 0x08\ndcb ib2 pfc 0x08\ndcb ib3 pfc 0x08\ndcb ib4 pfc 0x08\ndcb ib5 pfc 0x08\ndcb ib6 pfc 0x08\ndcb ib7 pfc 0x08\nend\n"
+#define ECN "/sys/class/net/ib*/ecn/roce_np/enable/3=1", "/sys/class/net/ib*/ecn/roce_rp/enable/3=1"
+    {"nic.pfc", H100, NULL, {0}, NA, "the compute NICs are InfiniBand"},
+    {"nic.pfc", H100, "", {ETHERNET, DCB("")}, PASS, "PFC is on at priority 3 of 8 ports", .policy = ROCE_POLICY},
+    {"nic.pfc", H100, "priorities: 3", {ETHERNET, DCB("")}, PASS, "", .policy = ROCE_POLICY},
+    {"nic.pfc", H100, "priorities: \"3,4\"", {ETHERNET, DCB("")}, FAIL, "ib0: PFC is on at priority 3; want 3,4", .policy = ROCE_POLICY},
+    {"nic.pfc", H100, "priorities: none", {ETHERNET, DCB("")}, FAIL, "want none", .policy = ROCE_POLICY},
+    {"nic.pfc", H100, "priorities: 9", {ETHERNET, DCB("")}, FAIL, "ib0: PFC is on at priority 3", .policy = ROCE_POLICY},
+    {"nic.pfc", H100, NULL, {ETHERNET, DCB("dcb ib5 pfc 0x00\n")}, WARN, "ib5: PFC is on at priority none; want 3", .policy = ROCE_POLICY},
+    {"nic.pfc", H100, "priorities: 3", {ETHERNET, PROBE "/dcb=dcb ib0 error Operation not supported\nend\n"}, UNKNOWN, "ib0: PFC is not shown: Operation not supported", .policy = ROCE_POLICY},
+    {"nic.pfc", H100, NULL, {ETHERNET, PROBE "/dcb=end\n"}, NA, "ib0: PFC is not shown: the driver or its firmware keeps it", .policy = ROCE_POLICY},
+    {"nic.pfc", H100, "priorities: 3", {ETHERNET, PROBE "/trouble=dcb: no answer within 5 ms\n"}, UNKNOWN, "no answer", .policy = ROCE_POLICY},
+    {"nic.pfc", H100, NULL, {0}, NA, "names no compute NICs", .policy = ""},
+    {"nic.ecn", H100, NULL, {0}, NA, "the compute NICs are InfiniBand"},
+    {"nic.ecn", H100, "priorities: 3", {ETHERNET, ECN}, PASS, "ECN is on at priority 3 of 8 ports", .policy = ROCE_POLICY},
+    {"nic.ecn", H100, "priorities: 3", {ETHERNET, ECN, "/sys/class/net/ib2/ecn/roce_rp/enable/3=0"}, FAIL, "ib2: ECN is on at priority none; want 3", .policy = ROCE_POLICY},
+    {"nic.ecn", H100, NULL, {ETHERNET, ECN, "/sys/class/net/ib2/ecn/roce_rp/enable/3=0"}, WARN, "ib2", .policy = ROCE_POLICY},
+    {"nic.ecn", H100, "priorities: 3", {ETHERNET}, UNKNOWN, "no ecn directory", .policy = ROCE_POLICY},
+    {"nic.ecn", H100, NULL, {ETHERNET}, NA, "no ecn directory", .policy = ROCE_POLICY},
 
     /* ---- topo, container, nccl ---- */
     {"topo.file", H100, NULL, {0}, PASS, "NCCL takes it and it is true of this machine"},

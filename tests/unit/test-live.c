@@ -1,6 +1,8 @@
 /* Do the probes come back whatever happens in them, and does what they said survive its file? */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/dcbnl.h>
+#include <linux/rtnetlink.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -191,6 +193,82 @@ static void what_a_program_says_is_one_line(void **state)
     assert_string_equal(line, "");
 }
 
+/* ---- DCB ------------------------------------------------------------------------------------------ */
+
+static int ask_lo(void *data, int out)
+{
+    (void)data;
+    struct xc_nic nic = {.pci = XC_NONE, .port = 1, .link = XC_NIC_ETHERNET, .netdev = "lo"};
+    struct xc_node node = {.nics = &nic, .nnics = 1};
+    struct xc_rules rules = {.expect = {.has_nics = true}};
+    struct xc_check_input input = {.node = &node, .rules = &rules};
+    snprintf(nic.rdma, sizeof nic.rdma, "rxe0");
+    return chk_probe_dcb(&input, 1000, out);
+}
+
+static void a_netdev_without_dcb_says_so(void **state)
+{
+    (void)state;
+    struct chk_child child = {.run = ask_lo, .keep = -1};
+    chk_children(&child, 1, 5000);
+    assert_non_null(strstr(child.text, "dcb lo error "));
+    assert_non_null(strstr(child.text, "\nend\n"));
+    free(child.text);
+}
+
+struct message {
+    struct nlmsghdr head;
+    struct dcbmsg dcb;
+    struct nlattr ieee, pfc;
+    struct ieee_pfc value;
+    char rest[256];
+} __attribute__((packed));
+struct bytes {
+    const char *at;
+    size_t length;
+};
+
+static int take_answer(void *data, int out)
+{
+    const struct bytes *bytes = data;
+    chk_dcb_answer("eth0", bytes->at, bytes->length, out);
+    return 0;
+}
+
+/* In a child, from memory that ends where the message ends. */
+static char *answer_of(const void *message, size_t length)
+{
+    xc_autofree char *copy = malloc(length ? length : 1);
+    memcpy(copy, message, length);
+    struct bytes bytes = {copy, length};
+    struct chk_child child = {.run = take_answer, .data = &bytes, .keep = -1};
+    chk_children(&child, 1, 5000);
+    assert_true(child.ended && WIFEXITED(child.status));
+    return child.text;
+}
+
+static void what_the_kernel_answers_is_read_with_care(void **state)
+{
+    (void)state;
+    struct message message = {
+        .head = {.nlmsg_len = offsetof(struct message, rest), .nlmsg_type = RTM_GETDCB},
+        .ieee = {.nla_len = 2 * sizeof(struct nlattr) + sizeof(struct ieee_pfc),
+                 .nla_type = DCB_ATTR_IEEE | NLA_F_NESTED},
+        .pfc = {.nla_len = sizeof(struct nlattr) + sizeof(struct ieee_pfc),
+                .nla_type = DCB_ATTR_IEEE_PFC},
+        .value = {.pfc_en = 0x18}};
+    xc_autofree char *good = answer_of(&message, offsetof(struct message, rest));
+    assert_string_equal(good, "dcb eth0 pfc 0x18\n");
+    for (size_t cut = 0; cut < offsetof(struct message, rest); cut += 5)
+        free(answer_of(&message, cut));
+    message.pfc.nla_len = 2; /* would never end */
+    xc_autofree char *zero = answer_of(&message, offsetof(struct message, rest));
+    assert_string_equal(zero, "");
+    message.pfc.nla_len = 60000;
+    xc_autofree char *beyond = answer_of(&message, offsetof(struct message, rest));
+    assert_string_equal(beyond, "");
+}
+
 /* ---- the file ------------------------------------------------------------------------------------- */
 
 static int64_t boot_us(void)
@@ -368,6 +446,8 @@ int main(void)
         cmocka_unit_test(a_program_has_no_environment_and_says_what_it_says),
         cmocka_unit_test(a_program_that_others_can_write_is_not_run),
         cmocka_unit_test(what_a_program_says_is_one_line),
+        cmocka_unit_test(a_netdev_without_dcb_says_so),
+        cmocka_unit_test(what_the_kernel_answers_is_read_with_care),
         cmocka_unit_test(what_was_seen_comes_back),
         cmocka_unit_test(what_is_old_or_of_another_boot_does_not_count),
         cmocka_unit_test(a_file_that_is_not_whole_is_an_error),
