@@ -71,6 +71,14 @@ void xc_text_addf(struct xc_text *text, const char *format, ...)
     va_end(args);
 }
 
+void xc_text_add_plain(struct xc_text *text, const char *string, size_t max)
+{
+    for (size_t i = 0; string[i] && i < max; i++) {
+        bool control = (unsigned char)string[i] < ' ' || string[i] == 127;
+        xc_text_add_n(text, control ? "?" : &string[i], 1);
+    }
+}
+
 int xc_text_read(struct xc_text *text, int fd, size_t limit)
 {
     char chunk[16384];

@@ -22,6 +22,7 @@ int cli_job(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_topo(int argc, char **argv);
 int cli_host(int argc, char **argv);
+int cli_nccl(int argc, char **argv);
 
 #define cli_autopolicy xc_cleanup(cli_policy_free) /* struct xc_policy *p = NULL */
 #define cli_autorules  xc_cleanup(cli_rules_free)  /* struct xc_rules *r = NULL  */

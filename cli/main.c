@@ -18,6 +18,8 @@ static const struct cli_command commands[] = {
      "the host's own services and interrupts on the housekeeping CPUs", cli_host},
     {"topo", "lint FILE… | verify [FILE] | generate | normalize FILE | show [FILE]",
      "is the NCCL topology file right, and what would a right one be", cli_topo},
+    {"nccl", "[--library FILE | --release X.Y.Z] [--policy FILE] [--strict]",
+     "what NCCL finds in this environment, who says it, and what is wrong with it", cli_nccl},
     {"snapshot", "[-o FILE] [--json]", "write what this machine is, for the steps to read",
      cli_snapshot},
     {"capture", "[-o FILE]", "pack this machine's description, sanitized, for --machine elsewhere",

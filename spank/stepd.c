@@ -28,6 +28,12 @@ static int unset(void *ctx, const char *name)
     return spank_unsetenv(ctx, name) == ESPANK_SUCCESS ? 0 : -1;
 }
 
+static char **all(void *ctx)
+{
+    char **environment = NULL;
+    return spank_get_item(ctx, S_JOB_ENV, &environment) == ESPANK_SUCCESS ? environment : NULL;
+}
+
 static void log_line(const char *line)
 {
     slurm_info("%s", line);
@@ -36,7 +42,7 @@ static void log_line(const char *line)
 static struct xc_step_host host(spank_t spank)
 {
     return (struct xc_step_host){
-        .ctx = spank, .get = get, .set = set, .unset = unset, .log = log_line};
+        .ctx = spank, .get = get, .set = set, .unset = unset, .all = all, .log = log_line};
 }
 
 /* ---- the library -------------------------------------------------------------------------------------- */

@@ -249,6 +249,7 @@ static void speak(struct task *task, const struct xc_text *environment)
         add_why(task, !planned, &out);
         if (environment->length)
             xc_text_addf(&out, "environment of rank 0:\n%s", environment->data);
+        nccl_report(step, task->host, &task->plan->tasks[task->id], &out);
     }
     report_write(&out);
 }

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include <xcloud/nccl.h>
 #include <xcloud/step.h>
 
 /* ---- the shared table (table.c) ------------------------------------------------------------------ */
@@ -118,6 +119,7 @@ struct xc_step {
     int proc_fd, cpuset_v1_fd, cgroup_v2_fd, records_fd;
     struct table table;
     struct step_topo topo;
+    struct xc_nccl_values job_values; /* what the job says of NCCL; empty when nobody asks */
     /* post_fork, slurmstepd alone */
     unsigned forked;
 };
@@ -240,6 +242,13 @@ void container_elsewhere(const char *path, size_t index, char *out, size_t size)
 bool devices_imex(const struct xc_step *step); /* there are IMEX channels where this is called */
 /* Lines about the plan's NICs and IMEX channels that are on the node and not in the container. */
 void devices_report(const struct xc_step *step, const struct xc_plan *plan, struct xc_text *out);
+
+/* ---- NCCL's variables, for `explain` (nccl.c) ---------------------------------------------------------------- */
+
+void nccl_open(struct xc_step *step, const struct xc_step_host *host);
+void nccl_close(struct xc_step *step);
+void nccl_report(const struct xc_step *step, const struct xc_step_host *host,
+                 const struct xc_plan_task *task, struct xc_text *out);
 
 /* ---- words for people (report.c) ------------------------------------------------------------------------------------ */
 

@@ -275,6 +275,7 @@ static void prepare(struct xc_step *step, const struct xc_step_start *start,
     look_at_program(step);
     env_forget_outer(host);
     topo_forget_outer(host);
+    nccl_open(step, host);
     topo_open(step, host);
     fill_table(step, hash);
 }
@@ -326,6 +327,7 @@ void step_close(struct xc_step *step, const struct xc_step_host *host)
     xc_rules_free(step->node_rules);
     xc_text_free(&step->told);
     topo_close(step);
+    nccl_close(step);
     close_fd(step->proc_fd);
     close_fd(step->cpuset_v1_fd);
     close_fd(step->cgroup_v2_fd);

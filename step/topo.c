@@ -146,25 +146,13 @@ static void mend(const struct xc_step *step, struct xc_text *out)
         xc_text_addf(out, "; the node should have it (xcloud check --family topo)");
 }
 
-/* A path that a user chose: no control characters, and not without end. */
-static void add_path(struct xc_text *text, const char *path)
-{
-    char plain[256];
-    size_t length = 0;
-    for (; path[length] && length < sizeof plain - 1; length++)
-        plain[length] =
-            (unsigned char)path[length] < ' ' || path[length] == 127 ? '?' : path[length];
-    plain[length] = '\0';
-    xc_text_add(text, plain);
-}
-
 /* Says what is wrong with the file; what it leads to is the policy's. */
 static void complain(const struct xc_step *step, const char *path, const char *whose,
                      const char *why, struct xc_text *lines)
 {
     bool refuse = step->rules->topo.proof == XC_FAIL_REFUSE;
     xc_text_addf(lines, "xcloud-bind: %s: the NCCL topology file ", step->node_name);
-    add_path(lines, path);
+    xc_text_add_plain(lines, path, 256);
     if (whose)
         xc_text_addf(lines, " (%s)", whose);
     xc_text_addf(lines, " cannot be used%s: %s",

@@ -33,6 +33,9 @@ struct xc_step_host {
     int (*get)(void *ctx, const char *name, char *buffer, size_t size);
     int (*set)(void *ctx, const char *name, const char *value);
     int (*unset)(void *ctx, const char *name);
+    /* All of the step's environment as it is now, "NAME=VALUE", NULL-terminated; NULL: not known. May
+     * itself be NULL. */
+    char **(*all)(void *ctx);
     /* A line for slurmd's log. */
     void (*log)(const char *line);
 };

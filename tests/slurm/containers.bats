@@ -262,6 +262,22 @@ image.xml"
     contains "$output" ran
 }
 
+@test "explain names each of NCCL's variables with its origin, and what is wrong with them" {
+    bind_policy <<<"cpus: {housekeeping: none}
+topo: {file: $TOPO}
+env: { NCCL_IB_QPS_PER_CONNECTION: { value: 4, set: default } }"
+    echo "NCCL_SOCKET_IFNAME==eth0" >"$DIR/home/.nccl.conf"
+    run -0 as_user env HOME="$DIR/home" NCCL_DEBGU=INFO NCCL_ALGO=Ring srun -N1 -c"$CPUS" --xcloud-bind=explain true
+    contains "$output" "NCCL_ALGO=Ring  (the job)"
+    contains "$output" "NCCL_IB_QPS_PER_CONNECTION=4  (policy line 6, without evidence)"
+    contains "$output" "NCCL_TOPO_FILE=$TOPO  (policy line 5)"
+    contains "$output" "NCCL_SOCKET_IFNAME==eth0  ($DIR/home/.nccl.conf line 1)"
+    contains "$output" "WRONG NCCL_DEBGU: no NCCL from 2.8 to 2.30 knows it"
+    contains "$output" "CHECK NCCL_ALGO"
+    run -0 as_user srun -N1 -c"$CPUS" --xcloud-bind=explain --container-image="$OWN" true
+    contains "$output" "NCCL_TOPO_FILE=$TOPO  (policy line 5)"
+}
+
 @test "nothing of it stays on the host" {
     lacks "$(cat /proc/self/mounts)" "${TOPO%/*}"
     expect "one file" "$(ls "${TOPO%/*}")" topo.xml

@@ -1,0 +1,122 @@
+/* What will NCCL, UCX and NVSHMEM find in this task, who says it, and what is wrong with it? Told to
+ * those who ask for `explain`. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xcloud/nccl.h>
+
+#include "internal.h"
+
+#define FILE_MAX (64u << 10)
+
+/* ---- before anything starts ------------------------------------------------------------------------ */
+
+static void add_environment(const struct xc_step_host *host, const char *from,
+                            struct xc_nccl_values *values)
+{
+    char **all = host->all ? host->all(host->ctx) : NULL;
+    for (; all && *all; all++) {
+        const char *equals = strchr(*all, '=');
+        xc_autofree char *name = equals ? strndup(*all, (size_t)(equals - *all)) : NULL;
+        if (name)
+            xc_nccl_add(values, name, equals + 1, from);
+    }
+}
+
+void nccl_open(struct xc_step *step, const struct xc_step_host *host)
+{
+    if (step->words.explain)
+        add_environment(host, "the job", &step->job_values);
+}
+
+void nccl_close(struct xc_step *step)
+{
+    xc_nccl_values_clear(&step->job_values);
+}
+
+/* ---- in the task ------------------------------------------------------------------------------------- */
+
+/* A file that the user may put anywhere: opened as him, and only if it is one. */
+static void add_file(struct xc_nccl_values *values, const char *path)
+{
+    struct stat st;
+    size_t length;
+    xc_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return;
+    xc_autofree char *text = xc_read_fd(fd, path, FILE_MAX, &length, NULL);
+    if (text)
+        xc_nccl_add_file(values, text, length, path);
+}
+
+/* NCCL's order: the environment, NCCL_CONF_FILE or else ~/.nccl.conf, /etc/nccl.conf. */
+static void add_files(const struct xc_step_host *host, struct xc_nccl_values *values)
+{
+    char path[4096], home[4000];
+    if (host->get(host->ctx, "NCCL_CONF_FILE", path, sizeof path) == 0)
+        add_file(values, path);
+    else if (host->get(host->ctx, "HOME", home, sizeof home) == 0) {
+        snprintf(path, sizeof path, "%s/.nccl.conf", home);
+        add_file(values, path);
+    }
+    add_file(values, "/etc/nccl.conf");
+}
+
+static const struct xc_env_rule *rule_of(const struct xc_rules *rules, const char *name)
+{
+    for (size_t i = 0; i < rules->nenv; i++)
+        if (xc_streq(rules->env[i].name, name))
+            return &rules->env[i];
+    return NULL;
+}
+
+/* Ours, when the plan has it with this value; the job's, when it came so; else it has come since. */
+static void origin(const struct xc_step *step, const struct xc_plan_task *task,
+                   struct xc_nccl_value *value)
+{
+    const struct xc_nccl_value *job = xc_nccl_get(&step->job_values, value->name);
+    char from[64] = "";
+    if (job && xc_streq(job->value, value->value))
+        return;
+    for (size_t i = 0; task && i < task->nenv && !from[0]; i++)
+        if (xc_streq(task->env[i].name, value->name) && task->env[i].value &&
+            xc_streq(task->env[i].value, value->value))
+            snprintf(from, sizeof from, task->env[i].line ? "policy line %u" : "the plan",
+                     task->env[i].line);
+    if (xc_streq(value->name, "NCCL_TOPO_FILE") && step->topo.path && !from[0])
+        snprintf(from, sizeof from, "topo.file of the policy");
+    const struct xc_env_rule *rule = rule_of(step->rules, value->name);
+    value->evidence_missing = xc_starts(from, "policy") && rule && !rule->evidence;
+    char *copy = strdup(from[0]                ? from
+                        : step->topo.container ? "the image, or enroot's environ.d"
+                                               : "set on the way");
+    if (copy) {
+        free(value->from);
+        value->from = copy;
+    }
+}
+
+void nccl_report(const struct xc_step *step, const struct xc_step_host *host,
+                 const struct xc_plan_task *task, struct xc_text *out)
+{
+    struct xc_nccl_values values = {0};
+    struct xc_nccl_findings findings = {0};
+    add_environment(host, "the job", &values);
+    for (size_t i = 0; i < values.count; i++)
+        origin(step, task, &values.list[i]);
+    add_files(host, &values);
+    xc_nccl_sort(&values);
+    struct xc_nccl_input input = {.values = &values,
+                                  .node = step->node,
+                                  .rules = step->rules,
+                                  .cpus = step->place ? &task->cpus : NULL};
+    if (values.count > 0 && !values.failed && xc_nccl_lint(&input, &findings, NULL) == 0) {
+        xc_text_add(out, "NCCL, UCX and NVSHMEM in rank 0:\n");
+        xc_nccl_text(&values, out);
+        xc_nccl_findings_text(&findings, out);
+    }
+    xc_nccl_findings_clear(&findings);
+    xc_nccl_values_clear(&values);
+}

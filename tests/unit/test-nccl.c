@@ -1,0 +1,271 @@
+/* nccl: what NCCL's variables are, where they come from, and which are wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <xcloud/nccl.h>
+
+/* ---- the table and releases --------------------------------------------------------------------------- */
+
+static void the_table_is_in_order_and_found(void **state)
+{
+    (void)state;
+    const struct xc_nccl_variable *table;
+    size_t count = xc_nccl_variables(&table);
+    assert_true(count > 250);
+    for (size_t i = 1; i < count; i++)
+        assert_true(strcmp(table[i - 1].name, table[i].name) < 0);
+    for (size_t i = 0; i < count; i++) {
+        assert_ptr_equal(xc_nccl_find(table[i].name), &table[i]);
+        assert_true(!table[i].gone || table[i].gone > table[i].since);
+    }
+    assert_null(xc_nccl_find("NCCL_"));
+    assert_int_equal(xc_nccl_find("NCCL_MNNVL_ENABLE")->since, 22105);
+    assert_int_equal(xc_nccl_find("NCCL_MNNVL")->gone, 22105);
+}
+
+static void releases_are_read(void **state)
+{
+    (void)state;
+    char text[XC_NCCL_RELEASE_TEXT];
+    assert_int_equal(xc_nccl_release("2.28.9"), 22809);
+    assert_int_equal(xc_nccl_release("2.28.9-1"), 22809);
+    assert_int_equal(xc_nccl_release("2.28"), 22800);
+    assert_int_equal(xc_nccl_release("2"), 0);
+    assert_int_equal(xc_nccl_release(""), 0);
+    assert_int_equal(xc_nccl_release("2.28.x"), 0);
+    assert_int_equal(xc_nccl_release("99999999999999.1"), 0);
+    assert_string_equal(xc_nccl_release_text(22809, text), "2.28.9");
+    static const char library[] = "\0ELF NCCL version %s\0 NCCL version 2.28.9+cuda13.0\0";
+    assert_int_equal(xc_nccl_library_release(library, sizeof library), 22809);
+    for (size_t i = 0; i < sizeof library - 14;
+         i++) /* cut anywhere before it is whole: none, or a part */
+        assert_true(xc_nccl_library_release(library, i) <= 22809);
+}
+
+static void a_rule_allows_or_does_not(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rule;
+        unsigned release;
+        bool allows;
+    } rows[] = {
+        {">= 2.27, != 2.28.3", 22706, true},
+        {">= 2.27, != 2.28.3", 22803, false},
+        {">= 2.27, != 2.28.3", 22605, false},
+        {"= 2.27", 22706, true},
+        {"2.27", 22802, false},
+        {"> 2.27", 22706, false},
+        {"> 2.27", 22800, true},
+        {"<= 2.27", 22707, true},
+        {"<2.27.6", 22705, true},
+        {"<2.27.6", 22706, false},
+    };
+    for (size_t i = 0; i < XC_COUNT(rows); i++) {
+        bool allows;
+        assert_int_equal(xc_nccl_allows(rows[i].rule, rows[i].release, &allows, NULL), 0);
+        if (allows != rows[i].allows)
+            fail_msg("%s with %u", rows[i].rule, rows[i].release);
+    }
+    static const char *const wrong[] = {"",      ">",         "~ 2", "=> 2.27",
+                                        "2.27,", "2.27 2.28", "! 2", ">=2.x"};
+    for (size_t i = 0; i < XC_COUNT(wrong); i++) {
+        bool allows;
+        struct xc_error error = {0};
+        if (xc_nccl_allows(wrong[i], 22809, &allows, &error) == 0)
+            fail_msg("%s was taken", wrong[i]);
+        assert_int_equal(error.code, XC_EINPUT);
+    }
+}
+
+/* ---- values --------------------------------------------------------------------------------------------- */
+
+static void the_first_place_wins_and_the_others_are_told(void **state)
+{
+    (void)state;
+    struct xc_nccl_values values = {0};
+    static const char file[] = "# comment\n NCCL_X=not trimmed\nNCCL_SOCKET_IFNAME==eth0\n"
+                               "NCCL_DEBUG=INFO\nPATH=/bin\nnothing\nUCX_TLS=rc";
+    xc_nccl_add(&values, "NCCL_DEBUG", "WARN", "environment");
+    xc_nccl_add(&values, "HOME", "/root", "environment");
+    xc_nccl_add_file(&values, file, sizeof file - 1, "/etc/nccl.conf");
+    xc_nccl_sort(&values);
+    assert_false(values.failed);
+    assert_int_equal(values.count, 3);
+    assert_string_equal(xc_nccl_get(&values, "NCCL_DEBUG")->value, "WARN");
+    assert_string_equal(xc_nccl_get(&values, "NCCL_DEBUG")->behind,
+                        "/etc/nccl.conf line 4 says INFO");
+    assert_string_equal(xc_nccl_get(&values, "NCCL_SOCKET_IFNAME")->value, "=eth0");
+    assert_string_equal(xc_nccl_get(&values, "UCX_TLS")->from, "/etc/nccl.conf line 7");
+    assert_null(xc_nccl_get(&values, "PATH"));
+    xc_nccl_values_clear(&values);
+}
+
+static void control_characters_do_not_reach_the_terminal(void **state)
+{
+    (void)state;
+    struct xc_nccl_values values = {0};
+    struct xc_nccl_findings findings = {0};
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    xc_nccl_add(&values, "NCCL_\033[2J", "a\nb\033", "environment");
+    struct xc_nccl_input input = {.values = &values};
+    assert_int_equal(xc_nccl_lint(&input, &findings, NULL), 0);
+    xc_nccl_text(&values, &text);
+    xc_nccl_findings_text(&findings, &text);
+    assert_null(strchr(text.data, '\033'));
+    assert_non_null(strstr(text.data, "=a?b?"));
+    xc_nccl_findings_clear(&findings);
+    xc_nccl_values_clear(&values);
+}
+
+/* ---- lint ------------------------------------------------------------------------------------------------- */
+
+/* A node with mlx5_0, mlx5_1 and mlx5_10. */
+static const struct xc_nic nics[] = {
+    {.rdma = "mlx5_0", .port = 1}, {.rdma = "mlx5_1", .port = 1}, {.rdma = "mlx5_10", .port = 1}};
+static const struct xc_node node = {.nnics = 3, .nics = nics};
+
+struct row {
+    const char *set[3]; /* NAME=VALUE */
+    unsigned release;
+    const char *says; /* a part of the one finding of the first; NULL: nothing is found */
+};
+
+static const struct row rows[] = {
+    {{"NCCL_DEBUG=WARN"}, 22809, NULL},
+    {{"NCCL_DEBUG=INFO"}, 22809, "CHECK NCCL_DEBUG: for finding faults"},
+    {{"NCCL_DEBUG_SUBSYS=NET"}, 22809, "CHECK NCCL_DEBUG_SUBSYS"},
+    {{"NCCL_DEBGU=WARN"}, 22809, "did you mean NCCL_DEBUG?"},
+    {{"NCCL_IBEXT_DISABLE=1"}, 22809, NULL}, /* a plugin's */
+    {{"NCCL_VERSION=2.21"}, 22809, NULL},    /* an image's */
+    {{"NCCL_BLOCKING_WAIT=1"}, 0, "TORCH_NCCL_BLOCKING_WAIT"},
+    {{"NCCL_MNNVL=1"}, 22809, "no longer reads it since 2.21.5"},
+    {{"NCCL_MNNVL=1"}, 22005, NULL},
+    {{"NCCL_PROXY_CPUSET=8"}, 22706, "does not know it yet; it came with 2.28.3"},
+    {{"NCCL_IB_TIMEOUT=22"}, 22809, NULL},
+    {{"NCCL_IB_TIMEOUT=0x16"}, 22809, NULL},
+    {{"NCCL_IB_TIMEOUT=22s"}, 22809, "\"22s\" is no whole number: NCCL reads 22"},
+    {{"NCCL_ALGO=Ring"}, 22809, "CHECK NCCL_ALGO"},
+    {{"NCCL_MIN_NCHANNELS=32"}, 22809, "CHECK NCCL_MIN_NCHANNELS"},
+    {{"NCCL_P2P_DISABLE=0"}, 22809, NULL},
+    {{"NCCL_P2P_DISABLE=1"}, 22809, "no GPU reads another directly"},
+    {{"NCCL_MNNVL_ENABLE=1", "NCCL_CUMEM_ENABLE=0"},
+     22809,
+     "takes away what multi-node NVLink needs"},
+    {{"NCCL_IB_DISABLE=1"}, 22809, "sockets instead"},
+    {{"NCCL_IB_HCA=mlx5_0", "NCCL_IB_DISABLE=1"}, 22809, "NCCL_IB_DISABLE=1"},
+    {{"NCCL_NET_GDR_LEVEL=5"}, 22809, "meaning has changed"},
+    {{"NCCL_NET_GDR_LEVEL=PXB"}, 22809, NULL},
+    {{"NCCL_IB_SPLIT_DATA_ON_QPS=1"}, 22809, "does nothing with one QP"},
+    {{"NCCL_IB_SPLIT_DATA_ON_QPS=1", "NCCL_IB_QPS_PER_CONNECTION=4"}, 22809, NULL},
+    {{"NCCL_IGNORE_CPU_AFFINITY=1"}, 22809, "leave the CPUs"},
+    {{"NCCL_PROXY_CPUSET=8-15"}, 22809, "reads the first number alone"},
+    {{"NCCL_PROXY_CPUSET=8,9"}, 22809, NULL},
+    {{"NCCL_PROXY_CPUSET=8,3"}, 22809, "CPU 3 is none of this task's"},
+    {{"NCCL_IB_HCA=mlx5_1"}, 22809, "is a prefix: it takes 2 adapters"},
+    {{"NCCL_IB_HCA=^mlx5_1"}, 22809, "is a prefix: it takes 2 adapters"},
+    {{"NCCL_IB_HCA==mlx5_1"}, 22809, NULL},
+    {{"NCCL_IB_HCA=mlx5"}, 22809, NULL}, /* a prefix that is meant as one */
+    {{"NCCL_IB_HCA==mlx5_7:1"}, 22809, "this node has no adapter mlx5_7"},
+    {{"NCCL_IB_HCA=^mlx5_7"}, 22809, NULL},
+    {{"NCCL_IB_HCA==mlx5_1:1,mlx5_0:1"}, 22809, "not in the order of the rails at mlx5_0"},
+    {{"NCCL_TOPO_FILE=/x"}, 22809, NULL},
+};
+
+static void play(const struct row *row)
+{
+    struct xc_nccl_values values = {0};
+    struct xc_nccl_findings findings = {0};
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    xc_autoset struct xc_set cpus = XC_SET_EMPTY;
+    xc_set_add_range(&cpus, 8, 15);
+    for (size_t i = 0; i < XC_COUNT(row->set) && row->set[i]; i++) {
+        char *pair = strdup(row->set[i]), *equals = strchr(pair, '=');
+        *equals = '\0';
+        xc_nccl_add(&values, pair, equals + 1, "environment");
+        free(pair);
+    }
+    struct xc_nccl_input input = {
+        .values = &values, .release = row->release, .node = &node, .cpus = &cpus};
+    assert_int_equal(xc_nccl_lint(&input, &findings, NULL), 0);
+    size_t first = 0;
+    for (size_t i = 0; i < findings.count; i++)
+        first += xc_streq(findings.list[i].name, values.list[0].name);
+    xc_nccl_findings_text(&findings, &text);
+    if (first != (row->says != NULL) || (row->says && !strstr(text.data, row->says)))
+        fail_msg("%s: found:\n%s", row->set[0], text.data ? text.data : "");
+    xc_nccl_findings_clear(&findings);
+    xc_nccl_values_clear(&values);
+}
+
+static void each_trap_is_named_and_nothing_else(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < XC_COUNT(rows); i++)
+        play(&rows[i]);
+}
+
+static void what_the_policy_says_is_held_against_it(void **state)
+{
+    (void)state;
+    struct xc_nccl_values values = {0};
+    struct xc_nccl_findings findings = {0};
+    struct xc_rules *rules = xc_rules_builtin();
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    rules->topo.none = true;
+    rules->nccl_version = strdup(">= 2.27, != 2.28.3");
+    xc_nccl_add(&values, "NCCL_TOPO_FILE", "/x", "environment");
+    struct xc_nccl_input input = {.values = &values, .release = 22803, .rules = rules};
+    assert_int_equal(xc_nccl_lint(&input, &findings, NULL), 0);
+    xc_nccl_findings_text(&findings, &text);
+    assert_non_null(
+        strstr(text.data, "the library is 2.28.3; the policy wants >= 2.27, != 2.28.3"));
+    assert_non_null(strstr(text.data, "must have none"));
+    xc_nccl_findings_clear(&findings);
+    xc_nccl_values_clear(&values);
+    xc_rules_free(rules);
+}
+
+static void any_bytes_in_a_file_are_survived(void **state)
+{
+    (void)state;
+    uint64_t seed = 42;
+    for (int round = 0; round < 2000; round++) {
+        char text[200];
+        struct xc_nccl_values values = {0};
+        struct xc_nccl_findings findings = {0};
+        for (size_t i = 0; i < sizeof text; i++) {
+            static const char often[] = "NCCL_=\n#,^:-19";
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            text[i] = seed >> 63 ? (char)(seed >> 40) : often[(seed >> 33) % (sizeof often - 1)];
+        }
+        memcpy(text, "NCCL_IB_HCA=", 12);
+        xc_nccl_add_file(&values, text, sizeof text, "file");
+        xc_nccl_sort(&values);
+        struct xc_nccl_input input = {.values = &values, .node = &node};
+        assert_int_equal(xc_nccl_lint(&input, &findings, NULL), 0);
+        xc_nccl_findings_clear(&findings);
+        xc_nccl_values_clear(&values);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table_is_in_order_and_found),
+        cmocka_unit_test(releases_are_read),
+        cmocka_unit_test(a_rule_allows_or_does_not),
+        cmocka_unit_test(the_first_place_wins_and_the_others_are_told),
+        cmocka_unit_test(control_characters_do_not_reach_the_terminal),
+        cmocka_unit_test(each_trap_is_named_and_nothing_else),
+        cmocka_unit_test(what_the_policy_says_is_held_against_it),
+        cmocka_unit_test(any_bytes_in_a_file_are_survived),
+    };
+    return cmocka_run_group_tests_name("nccl", tests, NULL, NULL);
+}
