@@ -93,10 +93,12 @@ void host_say(struct xc_host_report *report, enum xc_host_what part, enum xc_hos
 
 /* ---- for people ------------------------------------------------------------------------------------ */
 
+/* Each interrupt that the kernel spreads is somewhere else: where does not matter. */
 static bool same(const struct xc_host_row *a, const struct xc_host_row *b)
 {
-    return a->part == b->part && a->outcome == b->outcome && xc_streq(a->was, b->was) &&
-           xc_streq(a->now, b->now) && xc_streq(a->why, b->why);
+    return a->part == b->part && a->outcome == b->outcome && xc_streq(a->why, b->why) &&
+           (a->outcome == XC_HOST_EXCUSED ||
+            (xc_streq(a->was, b->was) && xc_streq(a->now, b->now)));
 }
 
 #define NAMES_SHOWN 4
@@ -130,8 +132,8 @@ static void add_rows(const struct xc_host_report *report, enum xc_host_outcome o
         xc_table_cell(table, 0, "%s", xc_host_part_name(row->part));
         xc_table_cell(table, 1, "%s",
                       outcome == XC_HOST_WOULD ? "would set" : xc_host_outcome_name(outcome));
-        xc_table_cell(table, 2, "%s", row->was);
-        xc_table_cell(table, 3, "%s", row->now);
+        xc_table_cell(table, 2, "%s", outcome == XC_HOST_EXCUSED ? "" : row->was);
+        xc_table_cell(table, 3, "%s", outcome == XC_HOST_EXCUSED ? "" : row->now);
         xc_table_cell(table, 4, "%s%s%s", names.data ? names.data : "", *row->why ? ": " : "",
                       row->why);
     }

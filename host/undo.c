@@ -4,28 +4,44 @@
 
 #include "work.h"
 
+#define IRQS "/proc/irq/"
+
 struct undo {
     const struct xc_host_input *in;
     struct xc_host_report *report;
     struct host_state state;
 };
 
-static void say(struct undo *undo, const struct host_record *record, enum xc_host_outcome outcome,
-                const char *now, const char *why)
+/* What a person calls it: the unit, "24 eth0-rx-0", "default". */
+static char *name_of(const struct host_record *record)
 {
-    const char *what = record->path;
-    char name[64];
-    if (record->kind == HOST_CPUSET && xc_starts(what, HOST_CGROUP "/"))
-        what += strlen(HOST_CGROUP "/");
-    if (record->kind == HOST_THREAD) {
-        snprintf(name, sizeof name, "thread %s", record->path);
-        what = name;
+    struct xc_text text = XC_TEXT_INIT;
+    const char *path = record->path, *slash;
+    int length;
+    switch (record->kind) {
+    case HOST_CPUSET: /* …/UNIT/cpuset.cpus */
+        slash = strrchr(path, '/');
+        length = (int)(slash - path);
+        while (length > 0 && path[length - 1] != '/')
+            length--;
+        xc_text_addf(&text, "%.*s", (int)(slash - path) - length, path + length);
+        break;
+    case HOST_THREAD:
+        xc_text_addf(&text, "thread %s", path);
+        break;
+    case HOST_FILE:
+        if (*record->tag)
+            xc_text_addf(&text, "%.*s %s", (int)strspn(path + strlen(IRQS), "0123456789"),
+                         path + strlen(IRQS), record->tag);
+        else
+            xc_text_add(&text, record->part == XC_HOST_IRQS ? "default" : "unbound work");
+        break;
+    case HOST_DROPIN:
+        xc_text_add(&text, path);
+        break;
     }
-    host_say(undo->report, record->part, outcome, what, now,
-             xc_streq(record->was, "-") ? "" : record->was, "%s", why);
+    return xc_text_take(&text);
 }
-
-/* ---- one thing --------------------------------------------------------------------------------------- */
 
 /* The set that a record's `was` means; an absent or empty cpuset is the empty set. */
 static void parse_was(const struct host_record *record, struct xc_set *out)
@@ -37,34 +53,56 @@ static void parse_was(const struct host_record *record, struct xc_set *out)
         xc_set_clear(out);
 }
 
+static void say(struct undo *undo, const struct host_record *record, enum xc_host_outcome outcome,
+                const struct xc_set *now, const char *why)
+{
+    xc_autoset struct xc_set was = XC_SET_EMPTY;
+    if (record->kind != HOST_DROPIN)
+        parse_was(record, &was);
+    xc_autofree char *name = name_of(record), *before = xc_set_format(now);
+    xc_autofree char *after = outcome == XC_HOST_KEPT ? NULL : xc_set_format(&was);
+    undo->report->failed |= !name;
+    host_say(undo->report, record->part, outcome, name, before, after ? after : before, "%s", why);
+}
+
+/* ---- one thing --------------------------------------------------------------------------------------- */
+
+/* A cpuset with processes in it cannot be made empty again: all CPUs that there can ever be say the same. */
+static int write_back(struct undo *undo, const struct host_record *record)
+{
+    int rc = host_write_file(undo->in, record->path, xc_streq(record->was, "-") ? "" : record->was);
+    if (rc != -ENOSPC || record->kind != HOST_CPUSET)
+        return rc;
+    xc_autofree char *all = xc_root_read_line(undo->in->root, "/sys/devices/system/cpu/possible");
+    return all ? host_write_file(undo->in, record->path, all) : rc;
+}
+
 static void restore(struct undo *undo, const struct host_record *record)
 {
     xc_autoset struct xc_set was = XC_SET_EMPTY, is = XC_SET_EMPTY;
     if (host_read_back(undo->in, record->path, &is) < 0)
         return; /* the unit has ended, the device is gone */
-    xc_autofree char *now = xc_set_format(&is);
     parse_was(record, &was);
     if (xc_set_equal(&was, &is)) {
-        say(undo, record, XC_HOST_RESTORED, now, "");
+        say(undo, record, XC_HOST_RESTORED, &is, "");
         return;
     }
     if (xc_set_empty(&is) || !xc_set_subset(&is, &undo->state.cpus)) {
-        say(undo, record, XC_HOST_KEPT, now, "somebody has changed it since apply");
+        say(undo, record, XC_HOST_KEPT, &is, "somebody has changed it since apply");
         return;
     }
     if (undo->in->dry) {
-        say(undo, record, XC_HOST_WOULD, now, "");
+        say(undo, record, XC_HOST_WOULD, &is, "");
         return;
     }
-    const char *text = xc_streq(record->was, "-") ? "" : record->was;
-    int rc = host_write_file(undo->in, record->path, text);
-    say(undo, record, rc < 0 ? XC_HOST_REFUSED : XC_HOST_RESTORED, now,
+    int rc = write_back(undo, record);
+    say(undo, record, rc < 0 ? XC_HOST_REFUSED : XC_HOST_RESTORED, &is,
         rc < 0 ? strerror(-rc) : "");
 }
 
 static bool same_interrupt(const struct undo *undo, const struct host_record *record)
 {
-    const char *number = record->path + strlen("/proc/irq/");
+    const char *number = record->path + strlen(IRQS);
     if (!*record->tag)
         return true;
     xc_autofree char *action = xc_root_read_line(undo->in->root, "/sys/kernel/irq/%.*s/actions",
@@ -81,17 +119,16 @@ static void restore_thread(struct undo *undo, const struct host_record *record)
     if (!xc_streq(start, record->tag) || !xc_to_long(record->path, 1, INT32_MAX, &tid) ||
         !host_thread_cpus(undo->in->root, record->path, &is))
         return; /* it has ended */
-    xc_autofree char *now = xc_set_format(&is);
     parse_was(record, &was);
     int rc = 0;
     if (undo->in->dry && !xc_set_equal(&was, &is)) {
-        say(undo, record, XC_HOST_WOULD, now, "");
+        say(undo, record, XC_HOST_WOULD, &is, "");
         return;
     }
     if (!xc_set_equal(&was, &is))
         rc = undo->in->system->bind(undo->in->system->ctx, (int)tid, &was);
     if (rc != -ESRCH)
-        say(undo, record, rc < 0 ? XC_HOST_REFUSED : XC_HOST_RESTORED, now,
+        say(undo, record, rc < 0 ? XC_HOST_REFUSED : XC_HOST_RESTORED, &is,
             rc < 0 ? strerror(-rc) : "");
 }
 
@@ -110,7 +147,8 @@ static void restore_later(struct undo *undo, char *const *cgroups)
         struct host_record none = {.kind = HOST_CPUSET,
                                    .part = XC_HOST_SERVICES,
                                    .path = path,
-                                   .was = (char *)(uintptr_t) "-"};
+                                   .was = (char *)(uintptr_t) "-",
+                                   .tag = (char *)(uintptr_t) ""};
         restore(undo, &none);
     }
 }
@@ -130,6 +168,7 @@ static void tell_systemd(struct undo *undo)
     const struct xc_host_system *system = undo->in->system;
     struct xc_error error = {0};
     char text[sizeof error];
+    struct xc_set none = XC_SET_EMPTY;
     bool irqbalance = false;
     for (size_t i = 0; i < undo->state.count; i++) {
         const struct host_record *record = &undo->state.records[i];
@@ -137,9 +176,9 @@ static void tell_systemd(struct undo *undo)
             continue;
         irqbalance |= record->part == XC_HOST_IRQS;
         if (undo->in->dry && xc_root_exists(undo->in->root, "%s", record->path))
-            say(undo, record, XC_HOST_WOULD, "", "taken away");
+            say(undo, record, XC_HOST_WOULD, &none, "taken away");
         if (!undo->in->dry && host_remove_dropin(undo->in, record->path, &error) < 0)
-            say(undo, record, XC_HOST_REFUSED, "", xc_error_text(&error, text, sizeof text));
+            say(undo, record, XC_HOST_REFUSED, &none, xc_error_text(&error, text, sizeof text));
     }
     if (undo->in->dry)
         return;
