@@ -137,7 +137,7 @@ static const char *choose(const struct xc_step *step, const char *have, const ch
 
 static void mend(const struct xc_step *step, struct xc_text *out)
 {
-    if (step->topo.container)
+    if (step->topo.container && step->topo.fd >= 0)
         xc_text_addf(out,
                      "; install xcloud-bind's enroot hook on the node, or add "
                      "--container-mounts=%s:%s:ro",
@@ -155,8 +155,9 @@ static void complain(const struct xc_step *step, const char *path, const char *w
     xc_text_add_plain(lines, path, 256);
     if (whose)
         xc_text_addf(lines, " (%s)", whose);
-    xc_text_addf(lines, " cannot be used%s: %s",
-                 step->topo.container ? " inside the container" : "", why);
+    xc_text_addf(
+        lines, " cannot be used%s: %s",
+        step->topo.container && (whose || step->topo.fd >= 0) ? " inside the container" : "", why);
     if (!whose)
         mend(step, lines);
     xc_text_addf(lines, "%s\n",
