@@ -6,8 +6,9 @@
 /* ---- the table ---------------------------------------------------------------------------------- */
 
 static const struct xc_check *const *const families[] = {
-    chk_cpu, chk_numa, chk_host,      chk_grace, chk_gpu,   chk_gpuhealth, chk_nic,
-    chk_dcb, chk_topo, chk_container, chk_nccl,  chk_slurm, chk_exec,      chk_self,
+    chk_cpu,       chk_numa, chk_host, chk_environment, chk_grace,     chk_gpu,
+    chk_gpuhealth, chk_nic,  chk_dcb,  chk_topo,        chk_container, chk_nccl,
+    chk_slurm,     chk_exec, chk_self, chk_inside,
 };
 
 size_t xc_check_all(const struct xc_check **out, size_t size)

@@ -509,8 +509,7 @@ static void run_reached(const struct xc_check_input *in, struct xc_findings *out
     int64_t elapsed =
         in->previous && in->next ? (in->next->at_us - in->previous->at_us) / 1000000 : 0;
     if (known == 0 || elapsed < over)
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
-                "two runs of this boot, %ld s apart, are needed", over);
+        chk_first_run(in, out, "two runs of this boot, %ld s apart, are needed", over);
     else if (total == 0)
         chk_say(out, chk_bad(in),
                 (struct chk_words){.want = "time in it on an idle node",
@@ -725,8 +724,7 @@ static void run_throttle(const struct xc_check_input *in, struct xc_findings *ou
     if (t.seen == 0)
         chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "this machine counts no throttling");
     else if (t.known == 0)
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
-                "an earlier run of this boot is needed");
+        chk_first_run(in, out, "an earlier run of this boot is needed");
     else if (t.events > most) {
         xc_autofree char *device = chk_cpus(&t.cpus);
         chk_say(out, chk_bad(in),

@@ -554,7 +554,7 @@ static void run_strays(const struct xc_check_input *in, struct xc_findings *out)
             judge_process(in, *name, &housekeeping, &strays);
     xc_autofree char *want = xc_set_format(&housekeeping);
     if (strays.seen <= 1)
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
+        chk_say(out, xc_root_is_live(in->root) ? XC_CHECK_UNKNOWN : XC_CHECK_NA, (struct chk_words){0},
                 "no process but PID 1 is to be seen in /proc");
     else if (strays.count > (size_t)most)
         chk_say(out, strayed(in, XC_HOST_SERVICES),
@@ -630,8 +630,7 @@ static void run_steal(const struct xc_check_input *in, struct xc_findings *out)
     bool known = chk_delta(in, steal, &stolen, "steal.ticks");
     known &= chk_delta(in, total, &passed, "steal.total");
     if (!known || passed == 0) {
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
-                "an earlier run of this boot is needed");
+        chk_first_run(in, out, "an earlier run of this boot is needed");
         return;
     }
     double waiting = pressure(in), percent = 100.0 * (double)stolen / (double)passed;

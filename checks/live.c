@@ -13,6 +13,7 @@ const struct chk_probe chk_probes[] = {
     {"spin", XC_PROBE_SPIN, offsetof(struct xc_check_live, spin), chk_probe_spin},
     {"dcb", XC_PROBE_DCB, offsetof(struct xc_check_live, dcb), chk_probe_dcb},
     {"hook", XC_PROBE_HOOK, offsetof(struct xc_check_live, hook), chk_probe_hook},
+    {"inside", XC_PROBE_INSIDE, offsetof(struct xc_check_live, inside), chk_probe_inside},
     {0},
 };
 

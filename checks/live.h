@@ -46,6 +46,7 @@ int chk_probe_dcgm(const struct xc_check_input *input, unsigned deadline_ms, int
 int chk_probe_exec(const struct xc_check_input *input, unsigned deadline_ms, int out);
 int chk_probe_spin(const struct xc_check_input *input, unsigned deadline_ms, int out);
 int chk_probe_dcb(const struct xc_check_input *input, unsigned deadline_ms, int out);
+int chk_probe_inside(const struct xc_check_input *input, unsigned deadline_ms, int out);
 int chk_probe_hook(const struct xc_check_input *input, unsigned deadline_ms, int out);
 
 /* What the kernel answered about a netdev, as lines; whatever the bytes are. */

@@ -330,8 +330,7 @@ static void run_flaps(const struct xc_check_input *in, struct xc_findings *out)
     if (flaps.seen == 0)
         chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "the ports have no link counters");
     else if (flaps.known == 0)
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
-                "an earlier run of this boot is needed");
+        chk_first_run(in, out, "an earlier run of this boot is needed");
     else
         chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "no link went down");
 }

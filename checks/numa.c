@@ -294,8 +294,7 @@ static void run_edac(const struct xc_check_input *in, struct xc_findings *out)
         chk_say(out, XC_CHECK_NA, (struct chk_words){0},
                 "no EDAC driver counts memory errors here");
     else if (known == 0)
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
-                "an earlier run of this boot is needed");
+        chk_first_run(in, out, "an earlier run of this boot is needed");
     else
         chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu memory controllers", seen);
 }

@@ -40,6 +40,13 @@ static bool is_yes(const char *value)
 
 /* ---- slurm.cpuspec ----------------------------------------------------------------------------------- */
 
+/* A captured machine's leaves them out. */
+static bool names_nodes(const struct xc_check_input *in, const char *path)
+{
+    struct chk_conf chk_autoconf conf = {0};
+    return !chk_conf_read(in->root, path, CHK_INCLUDES, &conf) || chk_conf_get(&conf, "NodeName");
+}
+
 static void run_cpuspec(const struct xc_check_input *in, struct xc_findings *out)
 {
     xc_autoset struct xc_set housekeeping = XC_SET_EMPTY, reserved = XC_SET_EMPTY,
@@ -47,6 +54,10 @@ static void run_cpuspec(const struct xc_check_input *in, struct xc_findings *out
     xc_autofree char *path = chk_slurm_conf(in);
     if (!path) {
         chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "there is no slurm.conf");
+        return;
+    }
+    if (!names_nodes(in, path)) {
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "this slurm.conf says nothing of nodes");
         return;
     }
     if (!chk_housekeeping(in, out, &housekeeping))

@@ -160,6 +160,19 @@ bool chk_delta(const struct xc_check_input *in, int64_t now, int64_t *delta, con
     return true;
 }
 
+void chk_first_run(const struct xc_check_input *in, struct xc_findings *out, const char *format,
+                   ...)
+{
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    va_list args;
+    va_start(args, format);
+    xc_text_addv(&text, format, args);
+    va_end(args);
+    bool still = !in->previous && !xc_root_is_live(in->root);
+    chk_say(out, still ? XC_CHECK_NA : XC_CHECK_UNKNOWN, (struct chk_words){0}, "%s%s",
+            text.data ? text.data : "", still ? ": a captured machine has one moment only" : "");
+}
+
 /* ---- devices -------------------------------------------------------------------------------------- */
 
 #define LOG_LIMIT (16u << 20)

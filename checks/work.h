@@ -64,6 +64,10 @@ char *chk_bracketed(const char *text);
 bool chk_delta(const struct xc_check_input *in, int64_t now, int64_t *delta, const char *format,
                ...) xc_printf(4, 5);
 bool chk_has_previous(const struct xc_check_input *in);
+/* There is nothing to compare with yet: unknown; n/a of a captured machine without counters, which has
+ * one moment only. */
+void chk_first_run(const struct xc_check_input *in, struct xc_findings *out, const char *format, ...)
+    xc_printf(3, 4);
 
 /* ---- the families ------------------------------------------------------------------------------- */
 
@@ -76,6 +80,8 @@ extern const struct xc_check *const chk_gpuhealth[];
 extern const struct xc_check *const chk_nic[];
 extern const struct xc_check *const chk_dcb[];
 extern const struct xc_check *const chk_topo[];
+extern const struct xc_check *const chk_environment[];
+extern const struct xc_check *const chk_inside[];
 extern const struct xc_check *const chk_container[];
 extern const struct xc_check *const chk_nccl[];
 extern const struct xc_check *const chk_slurm[];

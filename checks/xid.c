@@ -165,8 +165,11 @@ static void run_xid(const struct xc_check_input *in, struct xc_findings *out)
     xc_autofree struct xids *xids = calloc(1, sizeof *xids);
     xc_autofree char *log = in->live && in->live->log ? strdup(in->live->log) : NULL;
     if (!log || !xids) {
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.hint = "run it as root"},
-                "the kernel's log is not readable");
+        bool captured = !xc_root_is_live(in->root);
+        chk_say(out, captured ? XC_CHECK_NA : XC_CHECK_UNKNOWN,
+                (struct chk_words){.hint = "run it as root"}, "%s",
+                captured ? "a captured machine has no kernel log"
+                         : "the kernel's log is not readable");
         return;
     }
     xids->in = in;

@@ -6,16 +6,34 @@
 #include <xcloud/check.h>
 
 #include "cli.h"
+#include "views.h"
 
 struct request {
     const char *machine, *policy, *node, *state;
     char **only;
     enum xc_check_at at;
     long deadline_ms; /* of the probes; 0: none are run */
-    bool json, prometheus, list, all;
+    bool json, prometheus, list, all, exemplar, brief, nagios, inside;
 };
 
-enum { MACHINE = 256, POLICY, NODE, ONLY, AT, STATE, DEADLINE, JSON, PROMETHEUS, LIST, ALL, HELP };
+enum {
+    MACHINE = 256,
+    POLICY,
+    NODE,
+    ONLY,
+    AT,
+    STATE,
+    DEADLINE,
+    JSON,
+    PROMETHEUS,
+    LIST,
+    ALL,
+    EXEMPLAR,
+    BRIEF,
+    NAGIOS,
+    INSIDE,
+    HELP
+};
 
 static const struct option long_options[] = {
     {"machine", required_argument, NULL, MACHINE},
@@ -30,6 +48,10 @@ static const struct option long_options[] = {
     {"prometheus", no_argument, NULL, PROMETHEUS},
     {"list", no_argument, NULL, LIST},
     {"all", no_argument, NULL, ALL},
+    {"exemplar", no_argument, NULL, EXEMPLAR},
+    {"brief", no_argument, NULL, BRIEF},
+    {"nagios", no_argument, NULL, NAGIOS},
+    {"inside", no_argument, NULL, INSIDE},
     {"help", no_argument, NULL, HELP},
     {0},
 };
@@ -40,10 +62,13 @@ static int usage(FILE *out, int rc)
         "usage: xcloud check [--machine DIR|ARCHIVE] [--policy FILE] [--node NAME]\n"
         "                    [--only ID|FAMILY,…] [--at boot|health|prolog|epilog]\n"
         "                    [--state FILE] [--deadline SECONDS] [--all]\n"
-        "                    [--json | --prometheus]\n"
+        "                    [--inside] [--exemplar]\n"
+        "                    [--json | --prometheus | --brief | --nagios]\n"
         "       xcloud check --list [--json]\n"
-        "  A line for each finding that is not pass, worst first. Exit status: 0 nothing failed,\n"
-        "  1 something did, 2 usage or input. --state keeps counters from run to run.\n",
+        "  A line for each finding that is not pass, worst first. --inside: what a process of a\n"
+        "  job can see, in its container; --exemplar: step by step as NVIDIA's prescreen.\n"
+        "  Exit status: 0 nothing failed, 1 something did, 2 usage or input; with --nagios 0 OK,\n"
+        "  1 WARNING, 2 CRITICAL, 3 UNKNOWN. --state keeps counters from run to run.\n",
         out);
     return rc;
 }
@@ -108,10 +133,11 @@ static int take_deadline(struct request *request, const char *word)
 static int take_option(struct request *request, int option)
 {
     const char **texts[] = {&request->machine, &request->policy, &request->node};
-    bool *flags[] = {&request->json, &request->prometheus, &request->list, &request->all};
+    bool *flags[] = {&request->json,     &request->prometheus, &request->list,   &request->all,
+                     &request->exemplar, &request->brief,      &request->nagios, &request->inside};
     if (option >= MACHINE && option <= NODE)
         *texts[option - MACHINE] = optarg;
-    else if (option >= JSON && option <= ALL)
+    else if (option >= JSON && option <= INSIDE)
         *flags[option - JSON] = true;
     else if (option == STATE)
         request->state = optarg;
@@ -156,12 +182,33 @@ static void run_clear(struct run *run)
     xc_root_close(run->root);
 }
 
+/* A container may have no /sys: then the process alone is looked at. */
+static int open_inside(struct run *run, struct xc_error *error)
+{
+    if (cli_open_machine(NULL, NULL, &run->root, &run->node, error) == 0)
+        return 0;
+    if (xc_machine_open("/", XC_MACHINE_LIMIT, &run->root, error) < 0)
+        return -1;
+    run->node = calloc(1, sizeof *run->node);
+    if (!run->node)
+        return xc_error_nomem(error);
+    run->node->environment = XC_POD;
+    return 0;
+}
+
+static int open_machine(const struct request *request, struct run *run, struct xc_error *error)
+{
+    return request->inside
+               ? open_inside(run, error)
+               : cli_open_machine(request->machine, request->node, &run->root, &run->node, error);
+}
+
 static int open_all(const struct request *request, struct run *run, struct xc_error *error)
 {
     const char *name = cli_node_name(request->machine, request->node, run->name, sizeof run->name);
     if (name != run->name)
         snprintf(run->name, sizeof run->name, "%s", name);
-    if (cli_open_machine(request->machine, request->node, &run->root, &run->node, error) < 0 ||
+    if (open_machine(request, run, error) < 0 ||
         cli_rules(request->policy, run->node, run->name, NULL, NULL, &run->rules, NULL, error) <
             0 ||
         xc_check_validate(run->rules, request->policy, error) < 0)
@@ -193,7 +240,7 @@ static int run_checks(const struct request *request, struct run *run, struct xc_
         .slurm_conf = live ? getenv("SLURM_CONF") : NULL,
         .at = request->at,
         .live = &run->live,
-        .previous = &run->previous,
+        .previous = live || request->state ? &run->previous : NULL,
         .next = &run->next,
     };
     const char *const *only = (const char *const *)request->only;
@@ -211,13 +258,33 @@ static int print(const struct request *request, const struct run *run)
                                    .boot_id = run->node->boot_id,
                                    .class_name = run->rules->class_name,
                                    .time = time(NULL)};
+    int status = xc_findings_count(&run->findings, XC_CHECK_FAIL) > 0;
     if (request->json)
         xc_findings_json(&run->findings, &about, &text);
     else if (request->prometheus)
         xc_findings_prometheus(&run->findings, &about, &text);
+    else if (request->brief)
+        view_brief(&run->findings, run->name, &text);
+    else if (request->nagios)
+        status = view_nagios(&run->findings, &text);
+    else if (request->exemplar)
+        view_exemplar(&run->findings, &text);
     else
-        xc_findings_text(&run->findings, request->all, &text);
-    return cli_print(&text);
+        xc_findings_text(&run->findings, request->all || request->inside, &text);
+    if (!request->json && !request->prometheus && !request->brief && !request->nagios)
+        view_no_certificate(&text);
+    int rc = cli_print(&text);
+    return rc ? rc : status;
+}
+
+/* Nagios reads the first line of standard output and knows no other status than its own. */
+static int fail(const struct request *request, const struct xc_error *error)
+{
+    char text[sizeof *error];
+    if (!request->nagios)
+        return cli_fail(error);
+    printf("XCLOUD UNKNOWN - %s\n", xc_error_text(error, text, sizeof text));
+    return 3;
 }
 
 static int check(const struct request *request)
@@ -225,12 +292,29 @@ static int check(const struct request *request)
     struct xc_error error = {0};
     struct run run = {.live.dma_latency_us = -1};
     int rc = open_all(request, &run, &error) < 0 || run_checks(request, &run, &error) < 0
-                 ? cli_fail(&error)
+                 ? fail(request, &error)
                  : print(request, &run);
-    if (rc == 0 && xc_findings_count(&run.findings, XC_CHECK_FAIL) > 0)
-        rc = 1;
     run_clear(&run);
     return rc;
+}
+
+/* What the words together ask for. */
+static int settle(struct request *request)
+{
+    unsigned views = (unsigned)request->json + (unsigned)request->prometheus +
+                     (unsigned)request->brief + (unsigned)request->nagios;
+    if (views > 1 || (views == 1 && request->exemplar))
+        return cli_usage("check", "--json, --prometheus, --brief, --nagios and --exemplar are "
+                                  "several answers; one is given");
+    if (request->inside && request->machine)
+        return cli_usage("check", "--inside is about this process, not about another machine");
+    if (request->only && request->exemplar)
+        return cli_usage("check", "--exemplar has its own checks; --only chooses others");
+    if (request->inside)
+        request->at = XC_AT_INSIDE;
+    if (request->exemplar && !(request->only = view_exemplar_checks(request->inside)))
+        return cli_usage("check", "out of memory");
+    return 0;
 }
 
 int cli_check(int argc, char **argv)
@@ -246,8 +330,8 @@ int cli_check(int argc, char **argv)
     }
     if (rc == 0 && optind < argc)
         rc = cli_usage("check", "\"%.60s\" is too much", argv[optind]);
-    if (rc == 0 && request.json && request.prometheus)
-        rc = cli_usage("check", "--json and --prometheus are two answers; one is given");
+    if (rc == 0)
+        rc = settle(&request);
     if (rc == 0)
         rc = request.list ? print_list(request.json) : check(&request);
     xc_names_free(&request.only);

@@ -36,7 +36,8 @@ enum xc_check_at {
     XC_AT_HEALTH = 1 << 1,
     XC_AT_PROLOG = 1 << 2,
     XC_AT_EPILOG = 1 << 3,
-    XC_AT_CLI = 1 << 4
+    XC_AT_CLI = 1 << 4,
+    XC_AT_INSIDE = 1 << 5 /* in a job's process, in its container, as its user */
 };
 
 /* What running it takes. */
@@ -77,7 +78,8 @@ enum {
     XC_PROBE_EXEC = 1 << 2, /* the policy's site programs */
     XC_PROBE_SPIN = 1 << 3, /* frequencies of cores that are kept busy for some ms */
     XC_PROBE_DCB = 1 << 4,  /* PFC of RoCE netdevs, by netlink */
-    XC_PROBE_HOOK = 1 << 5  /* a dry run of the enroot hook */
+    XC_PROBE_HOOK = 1 << 5, /* a dry run of the enroot hook */
+    XC_PROBE_INSIDE = 1 << 6 /* what this process can see and open */
 };
 
 struct xc_check_input;
@@ -135,7 +137,7 @@ struct xc_check_live {
     long dma_latency_us; /* the global PM-QoS limit in force; -1: not readable */
     /* What the probes said: lines of "WHO INDEX KEY VALUE", the last one "end" when all of it came.
      * NULL: nothing came, or nobody asked. checks/live.h has the words. */
-    char *nvml, *dcgm, *exec, *spin, *dcb, *hook;
+    char *nvml, *dcgm, *exec, *spin, *dcb, *hook, *inside;
     char *trouble; /* "nvml: no answer within 2000 ms\n": of what did not come whole; NULL: none */
     int64_t probed_at_us; /* CLOCK_BOOTTIME of the probes; 0: there were none */
     char boot_id[40];     /* of the boot that they were in */
@@ -180,7 +182,8 @@ struct xc_check_input {
     const char *slurm_conf; /* NULL: the usual places below the root */
     enum xc_check_at at;
     const struct xc_check_live *live;      /* NULL: nothing is known */
-    const struct xc_check_state *previous; /* NULL: none; another boot's is not looked at */
+    const struct xc_check_state *previous; /* another boot's is not looked at; NULL: counters are not
+                                              kept, so there will never be one */
     struct xc_check_state *next;           /* NULL: not wanted */
     const struct xc_check_job *job;        /* NULL: none */
     /* set by xc_check_run for each check */

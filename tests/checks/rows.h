@@ -3,6 +3,11 @@
 
 #define PCI(bdf) "/*/" bdf
 #define NVML(first) PROBE "/nvml=" first NVML_GPUS("1") "end\n"
+#define IN(first)                                                                                  \
+    PROBE "/inside=" first "inside process cpus 4-17\ninside process mems 0-1\ninside limit memlock "  \
+          "unlimited\ninside process shm 1048576000000\ninside gpu nvidia0 opens\ninside gpu nvidia1 " \
+          "opens\ninside control nvidiactl opens\ninside control nvidia-uvm opens\ninside hca "        \
+          "uverbs0 opens\nend\n"
 #define XID(text) "/dev/kmsg=6,10,1,-;" text "\n"
 
 /* most cases need none of the last members */
@@ -238,7 +243,7 @@ static const struct row rows[] = {
     {"host.strays", H100, NULL, {"/proc/812/task/812/status=x", "/proc/812/task/813/status=Name:\trs:main\nCpus_allowed_list:\t77\n"},
      FAIL, "1 host processes may run on training CPUs: rsyslogd (812)"},
     {"host.strays", H100, "except: \"slurmd,rsys*\"", {"/proc/812/status=Name:\trsyslogd\nVmSize:\t1 kB\nCpus_allowed_list:\t0-223\n"}, PASS, "0 may"},
-    {"host.strays", H100, NULL, {"-/proc/812", "-/proc/4000", "-/proc/5000", "-/proc/2"}, UNKNOWN, "no process but PID 1"},
+    {"host.strays", H100, NULL, {"-/proc/812", "-/proc/4000", "-/proc/5000", "-/proc/2"}, NA, "no process but PID 1"},
     {"host.strays", H100, "", {0}, NA, "no housekeeping CPUs", .policy = "  cpus: { housekeeping: none }\n"},
 
     {"host.steal", VM, "", {"/proc/stat=cpu  100 0 0 900 0 0 0 0 0 0\n"}, PASS, "0.00% of CPU time",
@@ -257,6 +262,11 @@ static const struct row rows[] = {
     {"host.profiling", H100, NULL, {"/proc/sys/kernel/yama/ptrace_scope=3"}, WARN, "ptrace_scope is 3"},
     {"host.profiling", H100, "perf: 4", {"/proc/sys/kernel/perf_event_paranoid=4"}, PASS, ""},
     {"host.profiling", LAPTOP, "", {0}, UNKNOWN, "no setting is readable"},
+
+    {"host.environment", H100, "", {0}, PASS, "bare metal"},
+    {"host.environment", VM, NULL, {0}, PASS, "a virtual machine: Microsoft Corporation Virtual Machine"},
+    {"host.environment", H100, "is: bare", {0}, PASS, ""},
+    {"host.environment", VM, "is: bare", {0}, FAIL, "a virtual machine: Microsoft Corporation Virtual Machine; want bare"},
 
     /* ---- grace ---- */
     {"grace.cmdqv", GB200, "", {0}, PASS, "CMDQV is in use, 2 devices"},
@@ -335,7 +345,7 @@ static const struct row rows[] = {
     {"gpu.xid", H100, NULL, {XID("NVRM: Xid (PCI:0000:3b:00): 79, x")}, PASS, "", .previous = "kmsg.sequence 10\n"},
     {"gpu.xid", H100, NULL, {"/dev/kmsg=6,1,1,-;NVRM: Xid (PCI:0000:3b:00): 79, x\n6,2,2,-;NVRM: loading NVIDIA UNIX\n"}, PASS, ""},
     {"gpu.xid", H100, NULL, {"/dev/kmsg=6,1,1,-;NVRM: FBHUB Interrupt detected. Clearing it.\n"}, PASS, ""},
-    {"gpu.xid", H100, NULL, {"-/dev/kmsg"}, UNKNOWN, "not readable"},
+    {"gpu.xid", H100, NULL, {"-/dev/kmsg"}, NA, "a captured machine has no kernel log"},
     {"gpu.xid", LAPTOP, NULL, {"-/sys/bus/pci/devices"}, NA, "no NVIDIA GPUs"},
 
     {"gpu.leftovers", H100, NULL, {0}, PASS, "nobody has the job's 1 GPUs open", .job = true},
@@ -615,5 +625,61 @@ static const struct row rows[] = {
 
     {"self.state", H100, "", {0}, PASS, "/var/lib/xcloud"},
     {"self.state", GB200, "", {0}, FAIL, "neither /var/lib/xcloud nor /run/xcloud"},
+
+    /* ---- a process of a job ---- */
+    {"inside.affinity", H100, NULL, {IN("")}, PASS, "cpu4-17: 14 CPUs, 14 cores, NUMA node 0"},
+    {"inside.affinity", H100, NULL, {IN("inside process cpus 4\n")}, WARN, "cpu4: one core of 112"},
+    {"inside.affinity", H100, "", {IN("inside process cpus 4,116\n")}, FAIL, "one core of 112"},
+    {"inside.affinity", H100, NULL, {PROBE "/inside=inside process cpus 0-223\ninside gpu nvidia0 opens\nend\n"}, WARN, "one GPU, and CPUs of NUMA nodes 0-1: it is not bound"},
+    {"inside.affinity", H100, NULL, {PROBE "/inside=inside process cpus x\nend\n"}, UNKNOWN, "does not tell the CPUs"},
+    {"inside.affinity", H100, NULL, {0}, NA, "only a running machine"},
+
+    {"inside.memory", H100, NULL, {IN("")}, PASS, "memory of NUMA node 0-1, ulimit -l unlimited, /dev/shm 1000000 MiB"},
+    {"inside.memory", H100, "", {IN("inside limit memlock 65536\n")}, FAIL, "ulimit -l: 65536 bytes can be locked"},
+    {"inside.memory", H100, "", {IN("inside process shm 67108864\n")}, FAIL, "/dev/shm: 64 MiB; NCCL and data loaders want 1024"},
+    {"inside.memory", H100, "shm: 64", {IN("inside process shm 67108864\n")}, PASS, ""},
+    {"inside.memory", H100, "", {IN("inside process mems 1\n")}, FAIL, "are on different NUMA nodes"},
+    {"inside.memory", H100, "", {PROBE "/inside=end\n"}, UNKNOWN, "ulimit -l ?"},
+
+    {"inside.gpus", H100, NULL, {IN("")}, PASS, "2 GPUs can be opened"},
+    {"inside.gpus", H100, NULL, {IN("inside gpu nvidia2 Operation not permitted\n")}, PASS, "those of others cannot"},
+    {"inside.gpus", H100, NULL, {IN("env CUDA_VISIBLE_DEVICES = 0,1,2\n")}, FAIL, "CUDA_VISIBLE_DEVICES lists 3 GPUs, 2 can be opened"},
+    {"inside.gpus", H100, NULL, {IN("inside control nvidia-uvm No such device\n")}, FAIL, "nvidia-uvm: it does not open: No such device"},
+    {"inside.gpus", H100, NULL, {PROBE "/inside=inside gpu nvidia0 opens\ninside control nvidiactl opens\nend\n"}, FAIL, "/dev/nvidiactl or /dev/nvidia-uvm is not there"},
+    {"inside.gpus", H100, NULL, {PROBE "/inside=env SLURM_JOB_GPUS = 0\ninside gpu nvidia0 Operation not permitted\nend\n"}, FAIL, "none can be opened: Operation not permitted"},
+    {"inside.gpus", H100, NULL, {PROBE "/inside=env CUDA_VISIBLE_DEVICES = NoDevFiles\nend\n"}, NA, "has no GPUs and asks for none"},
+
+    {"inside.hcas", H100, NULL, {IN("")}, PASS, "1 RDMA devices can be opened"},
+    {"inside.hcas", H100, "", {IN("env NCCL_IB_HCA = =mlx5_0:1,mlx5_77:1\n")}, FAIL, "mlx5_77: NCCL_IB_HCA names it and it is not there"},
+    {"inside.hcas", H100, "", {IN("env NCCL_IB_HCA = mlx5\n")}, PASS, ""},
+    {"inside.hcas", H100, "", {IN("env NCCL_IB_HCA = ^mlx5_77\n")}, PASS, ""},
+    {"inside.hcas", H100, NULL, {PROBE "/inside=inside hca uverbs0 Permission denied\nenv SLURM_NNODES = 4\nend\n"}, FAIL, "none can be opened: Permission denied"},
+    {"inside.hcas", H100, NULL, {PROBE "/inside=end\n"}, WARN, "none can be opened"},
+    {"inside.hcas", LAPTOP, NULL, {PROBE "/inside=end\n"}, NA, "no RDMA devices"},
+
+    {"inside.imex", GB200, NULL, {IN("inside imex channel0 opens\n")}, PASS, "1 IMEX channels"},
+    {"inside.imex", GB200, NULL, {IN("inside imex channel0 Operation not permitted\n")}, FAIL, "Operation not permitted"},
+    {"inside.imex", GB200, "", {IN("")}, FAIL, "NVLink ends at this node"},
+    {"inside.imex", H100, "", {IN("")}, NA, "no IMEX channels here"},
+
+    {"inside.topo", H100, NULL, {IN("env NCCL_TOPO_FILE = /etc/nccl/topo.xml\n")}, PASS, "NCCL_TOPO_FILE opens and NCCL takes it"},
+    {"inside.topo", H100, NULL, {IN("env NCCL_TOPO_FILE = /nowhere/topo.xml\n")}, FAIL, "/nowhere/topo.xml: NCCL_TOPO_FILE does not open here: it is not there"},
+    {"inside.topo", H100, NULL, {IN("env NCCL_TOPO_FILE = /etc/nccl/topo.xml\n"), "/etc/nccl/topo.xml=<?xml version=\"1.0\"?>"}, FAIL, "NCCL refuses it, and every job with it"},
+    {"inside.topo", H100, NULL, {IN("env XCLOUD_TOPO_FILE = /etc/nccl/topo.xml\n")}, FAIL, "NCCL_TOPO_FILE is not set, and the policy wants it; want /etc/nccl/topo.xml"},
+    {"inside.topo", VM, NULL, {IN("")}, WARN, "this virtual machine hides its PCI tree"},
+    {"inside.topo", H100, NULL, {IN("")}, NA, "NCCL_TOPO_FILE is not set"},
+
+    {"inside.rendezvous", H100, NULL, {IN("env MASTER_ADDR = gpu001\nenv MASTER_PORT = 29500\n")}, PASS, "MASTER_ADDR gpu001, MASTER_PORT 29500"},
+    {"inside.rendezvous", H100, "", {IN("env SLURM_NTASKS = 8\n")}, FAIL, "MASTER_ADDR is not set"},
+    {"inside.rendezvous", H100, "", {IN("env SLURM_NTASKS = 8\nenv MASTER_ADDR = x\n")}, FAIL, "MASTER_PORT is not set"},
+    {"inside.rendezvous", H100, "", {IN("")}, NA, "this job has one task"},
+
+    {"inside.env", H100, NULL, {IN("env NCCL_DEBUG = WARN\n")}, PASS, "1 NCCL variables, none that slows it down"},
+    {"inside.env", H100, NULL, {IN("env NCCL_P2P_DISABLE = 1\n")}, WARN, "NCCL_P2P_DISABLE: it is 1: GPUs do not use NVLink"},
+    {"inside.env", H100, "", {IN("env NCCL_DEBUG = trace\n")}, FAIL, "NCCL_DEBUG: it is trace"},
+    {"inside.env", H100, NULL, {IN("env NCCL_IB_HCA = mlx5\n")}, FAIL, "NCCL_IB_HCA: it is mlx5, and the policy forbids it"},
+    {"inside.env", H100, NULL, {IN("env NCCL_X = 1\n")}, FAIL, "NCCL_X: it is 1; want 5", .policy = "  env: { NCCL_X: { value: 5, set: force }, NCCL_Y: { value: \"${cores}\", set: force } }\n"},
+    {"inside.env", H100, NULL, {IN("")}, FAIL, "NCCL_X: it is not set", .policy = "  env: { NCCL_X: { value: 5, set: force } }\n"},
+    {"inside.env", H100, NULL, {0}, NA, "only a running machine"},
 };
 #pragma GCC diagnostic pop

@@ -259,7 +259,7 @@ static struct xc_rules *rules_of(const struct row *row)
 static void probe(struct outcome *o)
 {
     struct xc_check_input input = {.root = o->root, .node = o->node, .rules = o->rules};
-    static const char *const all[] = {"cpu", "gpu", "nic", "topo", "exec", NULL};
+    static const char *const all[] = {"cpu", "gpu", "nic", "topo", "exec", "inside", NULL};
     xc_check_live_clear(&o->live);
     xc_check_live_read(o->root, &o->live);
     xc_check_live_probe_only(&input, all, 1000, &o->live);
@@ -379,7 +379,7 @@ static void every_check_has_rows_that_pass_fail_and_know_nothing(void **state)
     unsigned missing = 0;
     for (size_t i = 0; i < count; i++) {
         bool knows = xc_streq(all[i]->id, "cpu.count") || xc_streq(all[i]->id, "numa.nodes") ||
-                     xc_streq(all[i]->id, "self.state");
+                     xc_streq(all[i]->id, "self.state") || xc_streq(all[i]->id, "host.environment");
         unsigned seen = knows ? 4 : 0; /* these always know */
         for (size_t k = 0; k < XC_COUNT(rows); k++)
             if (xc_streq(rows[k].check, all[i]->id))
@@ -694,8 +694,9 @@ static void every_program_of_the_site_has_its_finding(void **state)
     const struct row row = {
         .check = "exec.disks",
         .machine = H100,
-        .policy = "  checks: { exec.disks: { path: /opt/disks, on_fail: drain }, exec.fans: { path: "
-                  "/opt/fans }, exec.off: { path: /opt/off, on_fail: ignore } }\n",
+        .policy =
+            "  checks: { exec.disks: { path: /opt/disks, on_fail: drain }, exec.fans: { path: "
+            "/opt/fans }, exec.off: { path: /opt/off, on_fail: ignore } }\n",
         .edits = {PROBE "/exec=exec fans exit 0\nexec disks exit 1\nexec off exit 1\nend\n"}};
     struct outcome *o = calloc(1, sizeof *o);
     open_row(&row, o);
