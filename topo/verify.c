@@ -1,8 +1,8 @@
 /* Does the file say the truth about this machine? NCCL believes it and says nothing when it is about
  * another one: a bus id that is not here is a branch that nobody uses.
  *
- * Not judged, because struct xc_node does not know it: a GPU's sm (L13), a host's hash. In a virtual
- * machine the PCI tree is the hypervisor's story: bridges are not compared, and speeds are hints. */
+ * In a virtual machine the PCI tree is the hypervisor's story: bridges are not compared, and speeds are
+ * hints. */
 #include <string.h>
 
 #include <xcloud/plan.h>
@@ -409,6 +409,59 @@ static void verify_gdr(const struct subject *s, const struct topo_element *e)
     topo_fix(f, "leave gdr out");
 }
 
+/* ---- L13, L16: what a dump says of its own machine ----------------------------------------------------- */
+
+/* Compute capability by PCI device id (pci.ids: the ids of a chip are one block); 0: not known. */
+static unsigned sm_of(uint16_t device)
+{
+    static const struct {
+        uint16_t first, last;
+        unsigned sm;
+    } chips[] = {
+        {0x1d80, 0x1dff, 70},  /* GV100 */
+        {0x1e80, 0x1eff, 75},  /* TU104 */
+        {0x2080, 0x20ff, 80},  /* GA100 */
+        {0x2200, 0x227f, 86},  /* GA102 */
+        {0x2300, 0x237f, 90},  /* GH100 */
+        {0x2680, 0x27ff, 89},  /* AD102 to AD104 */
+        {0x2900, 0x29ff, 100}, /* GB100 */
+        {0x3180, 0x31ff, 103}, /* GB102 */
+    };
+    for (size_t i = 0; i < XC_COUNT(chips); i++)
+        if (device >= chips[i].first && device <= chips[i].last)
+            return chips[i].sm;
+    return 0;
+}
+
+static void verify_sm(const struct subject *s, int i)
+{
+    const struct topo_element *e = element(s, i);
+    const char *sm = topo_value(e, "sm");
+    int gpu = e->parent >= 0 ? gpu_of(s->node, s->pci[e->parent]) : XC_NONE;
+    if (!sm || gpu < 0 || s->node->pci[s->node->gpus[gpu].pci].vendor != 0x10de)
+        return;
+    uint16_t device = s->node->pci[s->node->gpus[gpu].pci].device;
+    unsigned real = sm_of(device);
+    if (real == 0 || strtol(sm, NULL, 0) == (long)real)
+        return;
+    struct xc_topo_finding *f =
+        topo_found(s->findings, "L13", TOPO_ERROR, place_of(e, "sm"),
+                   "sm is %.20s; this GPU (10de:%04x) has %u", sm, device, real);
+    topo_nccl(f, "believe the file, and tune for another GPU");
+    topo_fix(f, "take gpu, nic and net elements out: xcloud topo normalize");
+}
+
+static void verify_host_hash(const struct subject *s, const struct topo_element *e)
+{
+    if (!topo_value(e, "host_hash"))
+        return;
+    struct xc_topo_finding *f =
+        topo_found(s->findings, "L16", TOPO_WARNING, place_of(e, "host_hash"),
+                   "host_hash is one host's, of the run that wrote the file");
+    topo_nccl(f, "before 2.27 believe it, and mix up the nodes of a multi-node NVLink domain");
+    topo_fix(f, "leave host_hash out");
+}
+
 /* ---- L14: who shares a switch ---------------------------------------------------------------------------- */
 
 static bool share_in_file(const struct subject *s, int a, int b)
@@ -456,6 +509,10 @@ static void verify_element(const struct subject *s, int i)
         verify_net(s, i);
     if (e->kind == TOPO_NET || e->kind == TOPO_GPU)
         verify_gdr(s, e);
+    if (e->kind == TOPO_GPU)
+        verify_sm(s, i);
+    if (e->kind == TOPO_CPU)
+        verify_host_hash(s, e);
     if (e->kind != TOPO_PCI || !topo_busid_ok(topo_value(e, "busid") ? topo_value(e, "busid") : ""))
         return;
     if (s->pci[i] < 0) {

@@ -17,7 +17,7 @@
 #define XC_TOPO_LIMIT (1u << 20) /* bytes of a file; NCCL takes 255 elements, some 100 KiB at most */
 
 /* What is found in a file or between it and a machine. Ids are stable: D1 to D14 (the file alone), L1
- * to L15 (the machine). xcloud-topo(7) lists them. */
+ * to L16 (the machine). xcloud-topo(7) lists them. */
 struct xc_topo_finding {
     char id[4];
     bool error;   /* else a warning */
