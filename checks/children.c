@@ -118,15 +118,19 @@ static bool reap(struct chk_child *child)
 }
 
 #define TICK_MS 5 /* how late the end of a child may be seen that left its pipe to another */
+#define SOON_MS 1 /* the same of one that has closed its pipe: it is about to end */
 
 static bool is_late(const struct chk_child *child, int64_t begun)
 {
     return child->deadline_ms > 0 && now_ms() - begun >= child->deadline_ms;
 }
 
-static bool go_on(struct chk_child *children, size_t count, int64_t begun, struct pollfd *fds)
+/* Whether any still runs; for how long to wait at most into *tick. */
+static bool go_on(struct chk_child *children, size_t count, int64_t begun, struct pollfd *fds,
+                  int *tick)
 {
     bool running = false;
+    *tick = TICK_MS;
     for (size_t i = 0; i < count; i++) {
         bool alive = reap(&children[i]) && !is_late(&children[i], begun);
         if (!alive && children[i].fd >= 0) { /* what it wrote is there; others may hold the pipe */
@@ -136,6 +140,8 @@ static bool go_on(struct chk_child *children, size_t count, int64_t begun, struc
             children[i].fd = -1;
         }
         running |= alive;
+        if (alive && children[i].fd < 0)
+            *tick = SOON_MS;
         fds[i] = (struct pollfd){.fd = children[i].fd, .events = POLLIN};
     }
     return running;
@@ -147,11 +153,12 @@ void chk_children(struct chk_child *children, size_t count, unsigned deadline_ms
     xc_autofree struct pollfd *fds = calloc(count ? count : 1, sizeof *fds);
     for (size_t i = 0; i < count; i++)
         start(&children[i], deadline_ms);
-    while (fds && go_on(children, count, begun, fds)) {
+    int tick;
+    while (fds && go_on(children, count, begun, fds, &tick)) {
         int64_t left = end - now_ms();
         if (left <= 0)
             break;
-        poll(fds, count, left < TICK_MS ? (int)left : TICK_MS);
+        poll(fds, count, left < tick ? (int)left : tick);
         for (size_t i = 0; i < count; i++)
             if (children[i].fd >= 0 && fds[i].revents)
                 take(&children[i]);

@@ -60,11 +60,12 @@ static void keep(struct xc_check_live *live, const struct task *task, struct chk
     else
         xc_text_addf(trouble, "%s: it ended early\n", name);
     char *end = child->text ? strrchr(child->text, '\n') : NULL;
-    if (end)
+    if (end) {
         end[1] = '\0'; /* half a line says nothing */
-    else
-        xc_free_ptr(&child->text);
-    *text_of(live, task->probe) = child->text;
+        *text_of(live, task->probe) = child->text;
+    } else {
+        free(child->text);
+    }
     child->text = NULL;
 }
 

@@ -193,6 +193,38 @@ static void what_a_program_says_is_one_line(void **state)
     assert_string_equal(line, "");
 }
 
+/* ---- the whole ------------------------------------------------------------------------------------ */
+
+/* However soon the deadline comes, what is there is a text or nothing, and each miss has its line. */
+static void a_probe_that_was_cut_short_leaves_a_reason(void **state)
+{
+    (void)state;
+    struct xc_root *root = NULL;
+    struct xc_node *node = NULL;
+    struct xc_error error = {0};
+    static const char *const only[] = {"gpu.health", "inside", NULL};
+    struct xc_check_live live = {.dma_latency_us = -1};
+    if (xc_machine_open("/", XC_MACHINE_LIMIT, &root, &error) < 0 ||
+        xc_node_read(root, NULL, &node, &error) < 0)
+        fail_msg("%s", error.message);
+    struct xc_rules *rules = xc_rules_builtin();
+    struct xc_check_input input = {.root = root, .node = node, .rules = rules};
+    for (unsigned deadline_ms = 0; deadline_ms < 12; deadline_ms++) {
+        xc_check_live_probe_only(&input, only, deadline_ms, &live);
+        assert_true(live.nvml || (live.trouble && strstr(live.trouble, "nvml: ")));
+        assert_true(live.inside || (live.trouble && strstr(live.trouble, "inside: ")));
+        assert_null(live.dcgm);
+        assert_true(live.probed_at_us > 0 && live.boot_id[0]);
+    }
+    xc_check_live_probe_only(&input, only, 20000, &live);
+    assert_null(live.trouble);
+    assert_non_null(strstr(live.inside, "\nend\n"));
+    xc_check_live_clear(&live);
+    xc_rules_free(rules);
+    xc_node_free(node);
+    xc_root_close(root);
+}
+
 /* ---- DCB ------------------------------------------------------------------------------------------ */
 
 static int ask_lo(void *data, int out)
@@ -446,6 +478,7 @@ int main(void)
         cmocka_unit_test(a_program_has_no_environment_and_says_what_it_says),
         cmocka_unit_test(a_program_that_others_can_write_is_not_run),
         cmocka_unit_test(what_a_program_says_is_one_line),
+        cmocka_unit_test(a_probe_that_was_cut_short_leaves_a_reason),
         cmocka_unit_test(a_netdev_without_dcb_says_so),
         cmocka_unit_test(what_the_kernel_answers_is_read_with_care),
         cmocka_unit_test(what_was_seen_comes_back),
