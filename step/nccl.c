@@ -89,6 +89,13 @@ static void origin(const struct xc_step *step, const struct xc_plan_task *task,
         snprintf(from, sizeof from, "topo.file of the policy");
     const struct xc_env_rule *rule = rule_of(step->rules, value->name);
     value->evidence_missing = xc_starts(from, "policy") && rule && !rule->evidence;
+    if (!from[0] && job) { /* it came as another one */
+        struct xc_text text = XC_TEXT_INIT;
+        xc_text_add(&text, "the job said ");
+        xc_text_add_plain(&text, job->value, 256);
+        free(value->behind);
+        value->behind = xc_text_take(&text);
+    }
     char *copy = strdup(from[0]                ? from
                         : step->topo.container ? "the image, or enroot's environ.d"
                                                : "set on the way");

@@ -5,7 +5,7 @@
  *
  * The same targets under libFuzzer, for a night:
  *   clang -fsanitize=fuzzer,address -Iinclude -D_GNU_SOURCE tests/fuzz/topo-lint.c topo/[a-z]*.c \
- *       base/[a-z]*.c node/query.c plan/devices.c -lm && ./a.out CORPUS tests/topo/good tests/topo/bad
+ *       base/[a-z]*.c node/query.c plan/*.c policy/*.c -lyaml -lm && ./a.out CORPUS tests/topo/good tests/topo/bad
  */
 #include <dirent.h>
 #include <stdint.h>

@@ -81,7 +81,7 @@ remove_hook() { rm -f "$HOOKS/50-xcloud.sh"; }
 show='echo "$NCCL_TOPO_FILE"; cat "$NCCL_TOPO_FILE"'
 node_file() { printf '%s\n%s' "$TOPO" "$(cat "$TOPO")"; }
 
-@test "an image without the file: the node's bytes at the node's path" {
+@test "cloudai 331: an image without the file: the node's bytes at the node's path" {
     run -0 as_user srun -N1 -c"$CPUS" --container-image="$PLAIN" sh -c "$show"
     expect inside "$output" "$(node_file)"
 }
@@ -276,6 +276,20 @@ env: { NCCL_IB_QPS_PER_CONNECTION: { value: 4, set: default } }"
     contains "$output" "CHECK NCCL_ALGO"
     run -0 as_user srun -N1 -c"$CPUS" --xcloud-bind=explain --container-image="$OWN" true
     contains "$output" "NCCL_TOPO_FILE=$TOPO  (policy line 5)"
+}
+
+@test "aicr 2169: what an image says instead of the job is named" {
+    bind_policy <<<"cpus: {housekeeping: none}"
+    run -0 as_user env NCCL_TOPO_FILE=/mine srun -N1 -c"$CPUS" --xcloud-bind=explain --container-image="$OWN" true
+    contains "$output" "NCCL_TOPO_FILE=/opt/image.xml  (the image, or enroot's environ.d"
+    contains "$output" "the job said /mine"
+}
+
+@test "aicr 422: a value that the site's provider has set is never overwritten by a default" {
+    bind_policy <<<"cpus: {housekeeping: none}
+env: { NCCL_MIN_NCHANNELS: { value: 4, set: default } }"
+    run -0 as_user env NCCL_MIN_NCHANNELS=8 srun -N1 -c"$CPUS" sh -c 'echo "$NCCL_MIN_NCHANNELS"'
+    expect kept "$output" 8
 }
 
 @test "nothing of it stays on the host" {

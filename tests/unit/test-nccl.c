@@ -232,6 +232,33 @@ static void what_the_policy_says_is_held_against_it(void **state)
     xc_rules_free(rules);
 }
 
+/* ---- faults that others have reported in public ------------------------------------------------------------ */
+
+/* A file forgotten in /etc/nccl.conf: "Dev not found" in every job, and nothing in its environment. */
+static void nccl_1008_a_topology_file_left_in_nccl_conf(void **state)
+{
+    (void)state;
+    struct xc_nccl_values values = {0};
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    static const char file[] = "NCCL_TOPO_FILE=/root/old.xml\nNCCL_GRAPH_FILE=/root/graph.xml\n";
+    xc_nccl_add(&values, "NCCL_TOPO_FILE", "/etc/nccl/topo.xml", "the job");
+    xc_nccl_add_file(&values, file, sizeof file - 1, "/etc/nccl.conf");
+    xc_nccl_text(&values, &text);
+    assert_string_equal(text.data,
+                        "NCCL_TOPO_FILE=/etc/nccl/topo.xml  (the job; /etc/nccl.conf line 1 "
+                        "says /root/old.xml)\n"
+                        "NCCL_GRAPH_FILE=/root/graph.xml  (/etc/nccl.conf line 2)\n");
+    xc_nccl_values_clear(&values);
+}
+
+/* Lists of adapters in different orders on two nodes: ibv_modify_qp ends with 110. */
+static void ainode_89_adapters_in_another_order(void **state)
+{
+    (void)state;
+    play(&(struct row){
+        {"NCCL_IB_HCA==mlx5_10,mlx5_0,mlx5_1"}, 22809, "nodes pair adapters by position"});
+}
+
 static void any_bytes_in_a_file_are_survived(void **state)
 {
     (void)state;
@@ -265,6 +292,8 @@ int main(void)
         cmocka_unit_test(control_characters_do_not_reach_the_terminal),
         cmocka_unit_test(each_trap_is_named_and_nothing_else),
         cmocka_unit_test(what_the_policy_says_is_held_against_it),
+        cmocka_unit_test(nccl_1008_a_topology_file_left_in_nccl_conf),
+        cmocka_unit_test(ainode_89_adapters_in_another_order),
         cmocka_unit_test(any_bytes_in_a_file_are_survived),
     };
     return cmocka_run_group_tests_name("nccl", tests, NULL, NULL);

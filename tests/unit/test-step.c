@@ -1448,7 +1448,7 @@ static void nothing_is_said_to_hooks_when_nothing_is_set(void **state)
     }
 }
 
-static void nics_that_a_container_cannot_open_are_named(void **state)
+static void nccl_2428_nics_that_a_container_cannot_open_are_named(void **state)
 {
     (void)state;
     run("cd %s/node && mkdir -p sys/class/infiniband_verbs/uverbs0 "
@@ -1488,7 +1488,7 @@ int main(void)
         launch_test(the_jobs_own_topology_file_is_kept),
         launch_test(what_the_user_binds_for_apptainer_stays),
         launch_test(nothing_is_said_to_hooks_when_nothing_is_set),
-        launch_test(nics_that_a_container_cannot_open_are_named),
+        launch_test(nccl_2428_nics_that_a_container_cannot_open_are_named),
         launch_test(without_a_policy_nothing_is_set),
         launch_test(a_broken_policy_is_named_and_the_job_runs_unbound),
         launch_test(a_policy_that_is_not_roots_is_not_believed),
