@@ -109,10 +109,26 @@ static int write_tree(const struct topo_tree *tree, struct xc_text *out, struct 
     return 0;
 }
 
+/* What is mended may become what is there already: 004D:… and 004d:… are one device. */
+static int still_right(const struct xc_text *text, struct xc_error *error)
+{
+    topo_autotree struct topo_tree tree;
+    struct xc_error why = {0};
+    if (topo_need(text->data, text->length, &tree, &why) == 0)
+        return 0;
+    return xc_error_set(error, why.code, NULL, "once it is normal, %s", why.message);
+}
+
 int xc_topo_normalize(const char *bytes, size_t length, struct xc_text *out, struct xc_error *error)
 {
     topo_autotree struct topo_tree tree;
-    if (topo_need(bytes, length, &tree, error) < 0 || write_tree(&tree, out, error) < 0)
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    if (topo_need(bytes, length, &tree, error) < 0 || write_tree(&tree, &text, error) < 0)
         return -1;
+    if (text.failed)
+        return xc_error_nomem(error);
+    if (still_right(&text, error) < 0)
+        return -1;
+    xc_text_add(out, text.data);
     return out->failed ? xc_error_nomem(error) : 0;
 }
