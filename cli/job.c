@@ -112,13 +112,16 @@ static void show(const struct xc_record *record, const char *name, const struct 
                  record->node_name, state(record), record->uid, when(record->started_at, began),
                  record->class_name[0] ? record->class_name : "-",
                  record->policy_hash[0] ? record->policy_hash : "-");
-    xc_text_addf(out, "%s%s; housekeeping %s%s; hooks took %u us\n",
+    if (record->words[0])
+        xc_text_addf(out, "--xcloud-bind=%s: ", record->words);
+    xc_text_addf(out, "%s%s; housekeeping %s%s%s; hooks took %u us\n",
                  record->flags & XC_REC_OBSERVE  ? "mode observe, nothing was set"
                  : record->flags & XC_REC_PLACED ? "bound"
                                                  : "not placed",
                  record->flags & XC_REC_NO_CPUSET ? ", without a cpuset" : "",
                  *housekeeping ? housekeeping : "none",
                  record->flags & XC_REC_NARROWED ? " taken out of the step's cpuset" : "",
+                 record->flags & XC_REC_TOPO ? "; NCCL's topology file opens" : "",
                  record->open_us + record->post_fork_us);
     xc_text_add(out, record->message);
     xc_autotable struct xc_table table;
@@ -153,6 +156,8 @@ static void show_json(const struct xc_record *record, const char *name, struct x
     xc_json_string(json, "policy", record->policy_hash);
     xc_json_bool(json, "observe", record->flags & XC_REC_OBSERVE);
     xc_json_bool(json, "narrowed", record->flags & XC_REC_NARROWED);
+    xc_json_bool(json, "topology_file", record->flags & XC_REC_TOPO);
+    xc_json_string(json, "words", record->words);
     xc_json_set(json, "housekeeping", &record->housekeeping);
     xc_json_set(json, "allowed", &record->allowed);
     xc_json_set(json, "training", &record->training);

@@ -229,7 +229,15 @@ static struct xc_step *copy_start(const struct xc_step_start *start)
     return step;
 }
 
-static void fill_table(struct xc_step *step, const char *hash)
+/* What the user said, for `xcloud job`: printable. */
+static void put_words(struct table_head *head, const char *option)
+{
+    xc_autotext struct xc_text text = XC_TEXT_INIT;
+    xc_text_add_plain(&text, option, sizeof head->words - 1);
+    snprintf(head->words, sizeof head->words, "%s", text.data ? text.data : "");
+}
+
+static void fill_table(struct xc_step *step, const struct xc_step_start *start, const char *hash)
 {
     struct xc_error error = {0};
     char name[64];
@@ -253,6 +261,8 @@ static void fill_table(struct xc_step *step, const char *hash)
     snprintf(head->class_name, sizeof head->class_name, "%s",
              step->rules->class_name ? step->rules->class_name : "");
     memcpy(head->policy_hash, hash, sizeof head->policy_hash);
+    if (start->option_given)
+        put_words(head, start->option ? start->option : "on");
 }
 
 static void prepare(struct xc_step *step, const struct xc_step_start *start,
@@ -277,7 +287,7 @@ static void prepare(struct xc_step *step, const struct xc_step_start *start,
     topo_forget_outer(host);
     nccl_open(step, host);
     topo_open(step, host);
-    fill_table(step, hash);
+    fill_table(step, start, hash);
 }
 
 struct xc_step *step_open(const struct xc_step_start *start, const struct xc_step_host *host)
@@ -292,7 +302,7 @@ struct xc_step *step_open(const struct xc_step_start *start, const struct xc_ste
     const char *disabled = xc_policy_disabled(&places);
     if (disabled && start->option_given)
         tell(step, "%s: switched off here by %s", step->node_name, disabled);
-    if (start->mode_off || disabled)
+    if (disabled)
         return step; /* not active */
     step->active = true;
     prepare(step, start, &places, host);

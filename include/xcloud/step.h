@@ -54,7 +54,7 @@ struct xc_step_start {
     /* the plugin's arguments in plugstack.conf: root's alone */
     const char *policy;  /* policy=PATH, NULL: the usual places */
     const char *machine; /* machine=DIR: everything about the node is read below it; NULL: "/" */
-    bool mode_off, on_error_refuse;
+    bool on_error_refuse;
 };
 
 enum xc_verdict {

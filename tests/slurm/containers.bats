@@ -89,6 +89,8 @@ node_file() { printf '%s\n%s' "$TOPO" "$(cat "$TOPO")"; }
 @test "verbose says that it opens inside the container" {
     run -0 as_user srun -N1 -c"$CPUS" --xcloud-bind=verbose --container-image="$PLAIN" true
     contains "$output" "NCCL's topology file opens inside the container"
+    contains "$(xcloud job --machine "$DIR/nodes/n1")" "--xcloud-bind=verbose: bound"
+    contains "$(xcloud job --machine "$DIR/nodes/n1")" "; NCCL's topology file opens"
     run -0 as_user srun -N1 -c"$CPUS" --xcloud-bind=verbose true
     contains "$output" "NCCL's topology file opens"
     lacks "$output" "inside the container"

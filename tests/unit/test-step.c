@@ -508,17 +508,6 @@ static void a_kill_switch_stops_everything(void **state)
     }
 }
 
-static void mode_off_in_plugstack_stops_everything(void **state)
-{
-    (void)state;
-    need_two_cpus();
-    with_launch(launch, .policy = BIND, .option = "verbose", .start.mode_off = true);
-    play(&launch);
-    is_unbound(&launch);
-    is_silent(&launch);
-    assert_false(launch.recorded);
-}
-
 static void observe_sets_nothing_and_says_so_when_asked(void **state)
 {
     (void)state;
@@ -1479,7 +1468,6 @@ int main(void)
         launch_test(a_task_that_does_not_come_is_not_waited_for_long),
         launch_test(an_id_that_is_no_task_of_the_step_is_left_alone),
         launch_test(a_kill_switch_stops_everything),
-        launch_test(mode_off_in_plugstack_stops_everything),
         launch_test(observe_sets_nothing_and_says_so_when_asked),
         launch_test(the_topology_file_is_set_and_proven),
         launch_test(a_missing_topology_file_refuses_every_task_once),
