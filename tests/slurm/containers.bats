@@ -89,8 +89,10 @@ node_file() { printf '%s\n%s' "$TOPO" "$(cat "$TOPO")"; }
 @test "verbose says that it opens inside the container" {
     run -0 as_user srun -N1 -c"$CPUS" --xcloud-bind=verbose --container-image="$PLAIN" true
     contains "$output" "NCCL's topology file opens inside the container"
-    contains "$(xcloud job --machine "$DIR/nodes/n1")" "--xcloud-bind=verbose: bound"
-    contains "$(xcloud job --machine "$DIR/nodes/n1")" "; NCCL's topology file opens"
+    local record
+    record=$(xcloud job --machine "$DIR/nodes/n1" "$(xcloud job --machine "$DIR/nodes/n1" | awk 'END { print $1 }')")
+    contains "$record" "--xcloud-bind=verbose: bound"
+    contains "$record" "; NCCL's topology file opens"
     run -0 as_user srun -N1 -c"$CPUS" --xcloud-bind=verbose true
     contains "$output" "NCCL's topology file opens"
     lacks "$output" "inside the container"
