@@ -115,6 +115,9 @@ static int tell_cpus(struct host *host, struct xc_error *error)
     xc_autofree char *note = NULL;
     if (xc_plan_housekeeping(host->in->node, rules, &host->housekeeping, &note, error) < 0)
         return -1;
+    if (note &&
+        rules->cpus.housekeeping == XC_HK_LIST) /* a slip would put the host on fewer CPUs */
+        return xc_error_set(error, XC_EINPUT, "cpus.housekeeping", "%s", note);
     xc_node_online(host->in->node, &host->online);
     xc_set_and(&host->housekeeping, &host->online);
     xc_set_copy(&host->training, &host->online);

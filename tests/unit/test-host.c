@@ -528,6 +528,17 @@ static void nothing_to_do_is_said(void **state)
     same_picture(picture(m), before);
 }
 
+static void cpus_that_are_not_there_are_an_error(void **state)
+{
+    struct machine *m = *state;
+    char *before = picture(m);
+    rules(m, "housekeeping: \"0,99\", host: [services]");
+    assert_int_equal(apply(m), -1);
+    assert_int_equal(m->error.code, XC_EINPUT);
+    assert_non_null(strstr(m->error.message, "99"));
+    same_picture(picture(m), before);
+}
+
 /* ---- what the site has set --------------------------------------------------------------------------------- */
 
 static void a_unit_that_the_site_has_pinned_keeps_its_cpus(void **state)
@@ -786,6 +797,7 @@ int main(void)
         test(a_run_that_was_killed_is_finished_by_the_next_and_undone_exactly),
         test(dry_writes_nothing_at_all),
         test(nothing_to_do_is_said),
+        test(cpus_that_are_not_there_are_an_error),
         test(a_unit_that_the_site_has_pinned_keeps_its_cpus),
         test(a_drop_in_for_all_services_is_the_sites),
         test(what_somebody_has_changed_since_is_left),
