@@ -70,6 +70,44 @@ PY
     nodes_idle
 }
 
+@test "NCCL reads the topology file that the step was given; without it the step is refused" {
+    python3 -c 'import torch' 2>/dev/null || skip "no PyTorch here"
+    local topo=$DIR/etc/topo.xml
+    bind_policy <<<"cpus: {housekeeping: none}
+topo: {file: $topo, proof: refuse}"
+    xcloud topo generate --policy "$DIR/etc/policy.yaml" -o "$topo"
+    run -0 xcloud topo verify --policy "$DIR/etc/policy.yaml" "$topo"
+    run -0 as_user env NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=ALL srun -n1 -c"$CPUS" --gres=gpu:"$gpus" \
+        python3 -m torch.distributed.run --nproc-per-node="$gpus" train.py
+    contains "$output" "NCCL_TOPO_FILE set by environment to $topo"
+    lacks "$output" "Could not open XML topology file"
+    contains "$output" "worker 0 sum"
+    rm "$topo"
+    run -1 as_user srun -n1 --gres=gpu:"$gpus" echo ran
+    contains "$output" "the NCCL topology file $topo cannot be used"
+    nodes_idle
+}
+
+@test "xcloud nccl finds the library that PyTorch loads" {
+    release=$(python3 -c 'import torch; print(".".join(map(str, torch.cuda.nccl.version())))' 2>/dev/null) ||
+        skip "no PyTorch here"
+    file=$(python3 -c 'import torch, ctypes, re
+torch.cuda.nccl.version()
+print(re.search(r"\S*libnccl\S*", open("/proc/self/maps").read()).group())')
+    run -0 xcloud nccl --library "$file"
+    contains "$output" "library $file: $release"
+    run -0 xcloud nccl
+    contains "$output" ": $release"
+}
+
+@test "the GPUs are healthy, as NVML says" {
+    run xcloud check --only gpu --all
+    echo "$output" | sed 's/^/# /' >&3
+    contains "$output" "PASS gpu.health"
+    contains "$output" "PASS gpu.count"
+    lacks "$output" "FAIL "
+}
+
 @test "what the hooks take here" {
     bind_policy <<<'cpus: {housekeeping: "0"}'
     run -0 as_user srun -n"$gpus" --gres=gpu:"$gpus" --xcloud-bind=explain true
