@@ -96,17 +96,21 @@ static const char *program(spank_t spank)
                                                                                          : NULL;
 }
 
-/* "%n" in machine= and policy= is the node's name: several slurmds of one host have one plugstack. */
-static char *expand(const char *path, const char *node)
+/* "%n" in machine= and policy= is the node's name: several slurmds of one host have one plugstack.
+ * false: no memory. */
+static bool expand(const char *path, const char *node, char **out)
 {
-    const char *percent = path ? strstr(path, "%n") : NULL;
     struct xc_text text = XC_TEXT_INIT;
+    *out = NULL;
     if (!path)
-        return NULL;
-    xc_text_add_n(&text, path, percent ? (size_t)(percent - path) : strlen(path));
-    if (percent)
-        xc_text_addf(&text, "%s%s", node ? node : "", percent + 2);
-    return xc_text_take(&text);
+        return true;
+    for (const char *percent; (percent = strstr(path, "%n")); path = percent + 2) {
+        xc_text_add_n(&text, path, (size_t)(percent - path));
+        xc_text_add(&text, node ? node : "");
+    }
+    xc_text_add(&text, path);
+    *out = xc_text_take(&text);
+    return *out;
 }
 
 void stepd_open(spank_t spank)
@@ -114,8 +118,10 @@ void stepd_open(spank_t spank)
     if (plugin.args.mode_off || !load())
         return;
     const char *node = getenv("SLURMD_NODENAME"); /* slurmstepd's own, set by slurmd */
-    xc_autofree char *machine = expand(plugin.args.machine, node);
-    xc_autofree char *policy = expand(plugin.args.policy, node);
+    xc_autofree char *machine = NULL, *policy = NULL;
+    snprintf(plugin.trouble, sizeof plugin.trouble, "out of memory");
+    if (!expand(plugin.args.machine, node, &machine) || !expand(plugin.args.policy, node, &policy))
+        return; /* "/" in the place of another machine would be wrong */
     uint32_t step_id = number(spank, S_JOB_STEPID);
     struct xc_step_start start = {
         .node_name = node,
@@ -135,8 +141,8 @@ void stepd_open(spank_t spank)
     };
     struct xc_step_host to = host(spank);
     plugin.step = plugin.api->open(&start, &to);
-    if (!plugin.step)
-        snprintf(plugin.trouble, sizeof plugin.trouble, "out of memory");
+    if (plugin.step)
+        plugin.trouble[0] = '\0';
 }
 
 void stepd_post_fork(spank_t spank)
