@@ -119,7 +119,8 @@ struct xc_step {
     int proc_fd, cpuset_v1_fd, cgroup_v2_fd, records_fd;
     struct table table;
     struct step_topo topo;
-    struct xc_nccl_values job_values; /* what the job says of NCCL; empty when nobody asks */
+    /* what the job and the site's enroot say of NCCL; empty when nobody asks */
+    struct xc_nccl_values job_values, enroot_values;
     /* post_fork, slurmstepd alone */
     unsigned forked;
 };

@@ -1,5 +1,6 @@
 /* What will NCCL, UCX and NVSHMEM find in this task, who says it, and what is wrong with it? Told to
  * those who ask for `explain`. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,15 +26,40 @@ static void add_environment(const struct xc_step_host *host, const char *from,
     }
 }
 
+/* What the site's enroot sets in every container; told of only where a task has the same value. */
+static void add_enroot(struct xc_step *step)
+{
+    xc_autofree char *path = step_below(step, "/etc/enroot/environ.d");
+    DIR *dir = path ? opendir(path) : NULL;
+    if (!dir)
+        return;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        const char *dot = strrchr(entry->d_name, '.');
+        struct xc_text name = XC_TEXT_INIT;
+        if (!dot || !xc_streq(dot, ".env"))
+            continue;
+        xc_text_addf(&name, "%s/%s", path, entry->d_name);
+        xc_autofree char *file = xc_text_take(&name);
+        size_t length;
+        xc_autofree char *text = file ? xc_read_trusted(file, FILE_MAX, &length, NULL) : NULL;
+        if (text)
+            xc_nccl_add_file(&step->enroot_values, text, length, file);
+    }
+    closedir(dir);
+}
+
 void nccl_open(struct xc_step *step, const struct xc_step_host *host)
 {
-    if (step->words.explain)
-        add_environment(host, "the job", &step->job_values);
+    if (!step->words.explain)
+        return;
+    add_environment(host, "the job", &step->job_values);
+    add_enroot(step);
 }
 
 void nccl_close(struct xc_step *step)
 {
     xc_nccl_values_clear(&step->job_values);
+    xc_nccl_values_clear(&step->enroot_values);
 }
 
 /* ---- in the task ------------------------------------------------------------------------------------- */
@@ -77,7 +103,8 @@ static void origin(const struct xc_step *step, const struct xc_plan_task *task,
                    struct xc_nccl_value *value)
 {
     const struct xc_nccl_value *job = xc_nccl_get(&step->job_values, value->name);
-    char from[64] = "";
+    const struct xc_nccl_value *enroot = xc_nccl_get(&step->enroot_values, value->name);
+    char from[512] = "";
     if (job && xc_streq(job->value, value->value))
         return;
     for (size_t i = 0; task && i < task->nenv && !from[0]; i++)
@@ -87,6 +114,8 @@ static void origin(const struct xc_step *step, const struct xc_plan_task *task,
                      task->env[i].line);
     if (xc_streq(value->name, "NCCL_TOPO_FILE") && step->topo.path && !from[0])
         snprintf(from, sizeof from, "topo.file of the policy");
+    if (!from[0] && step->topo.container && enroot && xc_streq(enroot->value, value->value))
+        snprintf(from, sizeof from, "%.500s", enroot->from);
     const struct xc_env_rule *rule = rule_of(step->rules, value->name);
     value->evidence_missing = xc_starts(from, "policy") && rule && !rule->evidence;
     if (!from[0] && job) { /* it came as another one */
@@ -97,7 +126,7 @@ static void origin(const struct xc_step *step, const struct xc_plan_task *task,
         value->behind = xc_text_take(&text);
     }
     char *copy = strdup(from[0]                ? from
-                        : step->topo.container ? "the image, or enroot's environ.d"
+                        : step->topo.container ? "the image, or a hook"
                                                : "set on the way");
     if (copy) {
         free(value->from);

@@ -285,8 +285,13 @@ env: { NCCL_IB_QPS_PER_CONNECTION: { value: 4, set: default } }"
 @test "aicr 2169: what an image says instead of the job is named" {
     bind_policy <<<"cpus: {housekeeping: none}"
     run -0 as_user env NCCL_TOPO_FILE=/mine srun -N1 -c"$CPUS" --xcloud-bind=explain --container-image="$OWN" true
-    contains "$output" "NCCL_TOPO_FILE=/opt/image.xml  (the image, or enroot's environ.d"
+    contains "$output" "NCCL_TOPO_FILE=/opt/image.xml  (the image, or a hook"
     contains "$output" "the job said /mine"
+    mkdir -p "$DIR/nodes/n1/etc/enroot/environ.d"
+    echo NCCL_TOPO_FILE=/opt/image.xml >"$DIR/nodes/n1/etc/enroot/environ.d/10-site.env"
+    run -0 as_user srun -w n1 -c"$CPUS" --xcloud-bind=explain --container-image="$OWN" true
+    contains "$output" "NCCL_TOPO_FILE=/opt/image.xml  ($DIR/nodes/n1/etc/enroot/environ.d/10-site.env line 1)"
+    rm -r "$DIR/nodes/n1/etc/enroot"
 }
 
 @test "aicr 422: a value that the site's provider has set is never overwritten by a default" {
