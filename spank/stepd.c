@@ -171,7 +171,7 @@ static bool container_asked(spank_t spank)
         struct spank_option option = {.name = (char *)names[i], .has_arg = 1};
         char *given = NULL;
         if (spank_option_getopt(spank, &option, &given) == ESPANK_SUCCESS ||
-            spank_getenv(spank, variables[i], value, sizeof value) == ESPANK_SUCCESS)
+            spank_getenv(spank, variables[i], value, sizeof value) != ESPANK_ENV_NOEXIST)
             return true;
     }
     return false;
