@@ -61,7 +61,7 @@ own_cgroup='p=$(grep :cpuset: /proc/self/cgroup | cut -d: -f3); d=/sys/fs/cgroup
 
 # The masks of all tasks, "RANK LIST" a line, in rank order.
 masks() { # SRUN-ARGUMENTS…
-    as_user srun "$@" bash -c "echo \$SLURM_PROCID \$($allowed)" | sort -n
+    as_user srun -Q "$@" bash -c "echo \$SLURM_PROCID \$($allowed)" | sort -n
 }
 
 nodes_idle() { # all nodes come back idle (or planned: the scheduler's thought), none drained
