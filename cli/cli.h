@@ -18,6 +18,7 @@ int cli_snapshot(int argc, char **argv);
 int cli_capture(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_policy(int argc, char **argv);
+int cli_learn(int argc, char **argv); /* xcloud policy learn */
 int cli_job(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_topo(int argc, char **argv);

@@ -9,7 +9,7 @@
 static const struct cli_command commands[] = {
     {"plan", "[--machine M] [--policy FILE] --tasks N [--gpus LIST] [--cpus LIST] [--words WORDS]",
      "who would go where: the binding of N tasks on this machine or on a captured one", cli_plan},
-    {"policy", "check FILE|- | explain | install FILE | arm | slurm-conf",
+    {"policy", "check FILE|- | explain | install FILE | arm | slurm-conf | learn",
      "check, explain, install and arm the site policy", cli_policy},
     {"job", "[ID[.STEP]]", "what was bound where in a running or recent job on this node", cli_job},
     {"check", "[--machine M] [--policy FILE] [--only ID,…] [--json|--prometheus|--list]",

@@ -64,7 +64,9 @@ static int usage(FILE *out, int rc)
         "           let the installed policy drain nodes\n"
         "       xcloud policy slurm-conf [--cpus LIST] [--policy FILE] [--node NAME] [--machine "
         "M]\n"
-        "           the words for slurm.conf that reserve the housekeeping CPUs\n",
+        "           the words for slurm.conf that reserve the housekeeping CPUs\n"
+        "       xcloud policy learn [--machine M] [--node NAME] [--name CLASS]\n"
+        "           a policy that says what this good node is\n",
         out);
     return rc;
 }
@@ -528,6 +530,8 @@ int cli_policy(int argc, char **argv)
     const char *name = argv[1];
     if (xc_streq(name, "--help") || xc_streq(name, "help"))
         return usage(stdout, 0);
+    if (xc_streq(name, "learn"))
+        return cli_learn(argc - 1, argv + 1);
     xc_autofree const char **machines = calloc((size_t)argc + 1, sizeof *machines);
     if (!machines)
         return 2;
@@ -546,9 +550,9 @@ int cli_policy(int argc, char **argv)
     for (size_t i = 0; i < XC_COUNT(subcommands); i++)
         if (xc_streq(subcommands[i].name, name))
             return subcommands[i].run(&o);
-    const char *names[XC_COUNT(subcommands) + 1] = {0};
+    const char *names[XC_COUNT(subcommands) + 2] = {"learn"};
     for (size_t i = 0; i < XC_COUNT(subcommands); i++)
-        names[i] = subcommands[i].name;
+        names[i + 1] = subcommands[i].name;
     const char *near = xc_nearest(name, names);
     return cli_usage("policy", "\"%.40s\" is no subcommand%s%s%s", name,
                      near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
