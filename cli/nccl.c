@@ -63,6 +63,23 @@ static unsigned in_pattern(const char *pattern, char *path, size_t size)
     return release;
 }
 
+/* Beside the first python3 of PATH, which may be an environment's. */
+static unsigned beside_python(char *path, size_t size)
+{
+    char file[4200], pattern[4300];
+    for (const char *at = getenv("PATH"); at && *at;) {
+        int length = (int)strcspn(at, ":");
+        snprintf(file, sizeof file, "%.*s/python3", length, at);
+        if (length > 0 && access(file, X_OK) == 0) {
+            snprintf(pattern, sizeof pattern,
+                     "%.*s/../lib/python3*/*-packages/nvidia/nccl/lib/libnccl.so.2", length, at);
+            return in_pattern(pattern, path, size);
+        }
+        at += length + (at[length] == ':');
+    }
+    return 0;
+}
+
 /* As a Python program would load it: pip's wheel before the system's, LD_LIBRARY_PATH before both. */
 static unsigned find_library(char *path, size_t size)
 {
@@ -87,6 +104,7 @@ static unsigned find_library(char *path, size_t size)
         snprintf(pattern, sizeof pattern, "%s/lib/libnccl.so.2", root);
         release = release ? release : in_pattern(pattern, path, size);
     }
+    release = release ? release : beside_python(path, size);
     for (size_t i = 0; i < XC_COUNT(places) && !release; i++)
         release = in_pattern(places[i], path, size);
     return release;

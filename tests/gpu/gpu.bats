@@ -103,8 +103,8 @@ print(re.search(r"\S*libnccl\S*", open("/proc/self/maps").read()).group())')
 @test "the GPUs are healthy, as NVML says" {
     run xcloud check --only gpu --all
     echo "$output" | sed 's/^/# /' >&3
-    contains "$output" "PASS gpu.health"
-    contains "$output" "PASS gpu.count"
+    grep -Eq '^PASS +gpu.health: ' <<<"$output"
+    grep -Eq '^PASS +gpu.count: ' <<<"$output"
     lacks "$output" "FAIL "
 }
 
