@@ -170,6 +170,10 @@ static int check(struct options *o)
     if (xc_policy_parse(text, length, name, &policy, &error) < 0 ||
         check_checks(policy, name, &error) < 0)
         return not_valid(&error);
+    xc_autotext struct xc_text advice = XC_TEXT_INIT;
+    cli_policy_advice(policy, name, &advice);
+    if (advice.length)
+        fputs(advice.data, stderr);
     size_t classes = xc_policy_nclasses(policy);
     printf("ok: %zu class%s, hash %s\n", classes, classes == 1 ? "" : "es", xc_policy_hash(policy));
     return fflush(stdout) == EOF ? 2 : 0;

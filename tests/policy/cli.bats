@@ -122,3 +122,21 @@ teardown() {
     [ "$status" -eq 2 ]
     [[ "$output" == *"does not have"* ]]
 }
+
+@test "check names NCCL's variables that do something else than is meant, and the policy is right all the same" {
+    cat >"$BATS_TEST_TMPDIR/nccl.yaml" <<'YAML'
+version: 1
+defaults:
+  env:
+    NCCL_DEBGU: WARN
+    NCCL_NTHREADS: { value: "${cores}" }
+classes:
+  - name: a
+    profiles: { big: { env: { NCCL_CUMEM_ENABLE: { value: 0 }, NCCL_MNNVL_ENABLE: { value: 1 } } } }
+YAML
+    run -0 xcloud policy check "$BATS_TEST_TMPDIR/nccl.yaml"
+    contains "$output" "nccl.yaml:4: NCCL_DEBGU: no NCCL from 2.8 to 2.30 knows it"
+    contains "$output" "nccl.yaml:8: NCCL_MNNVL_ENABLE: NCCL_CUMEM_ENABLE=0 takes away"
+    lacks "$output" "no whole number"
+    contains "$output" "ok: 1 class"
+}
