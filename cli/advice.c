@@ -32,6 +32,8 @@ static void advise(const struct xc_yaml *env, const char *file, struct xc_text *
         for (size_t i = 0; i < findings.count; i++) {
             const struct xc_nccl_finding *f = &findings.list[i];
             const struct xc_nccl_value *value = xc_nccl_get(&values, f->name);
+            if (!f->error) /* the site has its reasons */
+                continue;
             xc_text_addf(out, "%s:%s: %s: %s%s%s\n", file, value ? value->from : "?", f->name,
                          f->what, *f->fix ? "; " : "", f->fix);
         }

@@ -134,9 +134,10 @@ classes:
   - name: a
     profiles: { big: { env: { NCCL_CUMEM_ENABLE: { value: 0 }, NCCL_MNNVL_ENABLE: { value: 1 } } } }
 YAML
-    run -0 xcloud policy check "$BATS_TEST_TMPDIR/nccl.yaml"
-    contains "$output" "nccl.yaml:4: NCCL_DEBGU: no NCCL from 2.8 to 2.30 knows it"
-    contains "$output" "nccl.yaml:8: NCCL_MNNVL_ENABLE: NCCL_CUMEM_ENABLE=0 takes away"
-    lacks "$output" "no whole number"
-    contains "$output" "ok: 1 class"
+    run "$XCLOUD" policy check "$BATS_TEST_TMPDIR/nccl.yaml"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"nccl.yaml:4: NCCL_DEBGU: no NCCL from 2.8 to 2.30 knows it"* ]]
+    [[ "$output" == *"nccl.yaml:8: NCCL_MNNVL_ENABLE: NCCL_CUMEM_ENABLE=0 takes away"* ]]
+    [[ "$output" != *"no whole number"* ]]
+    [[ "$output" == *"ok: 1 class"* ]]
 }
