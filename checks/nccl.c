@@ -1,4 +1,6 @@
-/* Does /etc/nccl.conf say something else than the policy? */
+/* Does /etc/nccl.conf say something else than the policy, and is the host's NCCL one that it allows? */
+#include <xcloud/nccl.h>
+
 #include "conf.h"
 
 #define FILE_NAME "/etc/nccl.conf"
@@ -25,6 +27,24 @@ static void against_rule(const struct xc_check_input *in, struct xc_findings *ou
                 FILE_NAME " sets %s=%s", rule->name, have);
 }
 
+/* What NCCL does not take as it is meant; the policy says nothing of it. */
+static void against_nccl(struct xc_findings *out, const struct chk_conf *conf)
+{
+    struct xc_nccl_values values = {0};
+    struct xc_nccl_findings wrong = {0};
+    for (size_t i = 0; i < conf->count; i++)
+        xc_nccl_add(&values, conf->pairs[i].key, conf->pairs[i].value, FILE_NAME);
+    struct xc_nccl_input input = {.values = &values};
+    if (!values.failed && xc_nccl_lint(&input, &wrong, NULL) == 0)
+        for (size_t i = 0; i < wrong.count; i++)
+            if (wrong.list[i].error)
+                chk_say(out, XC_CHECK_WARN,
+                        (struct chk_words){.device = wrong.list[i].name, .hint = wrong.list[i].fix},
+                        "%s", wrong.list[i].what);
+    xc_nccl_findings_clear(&wrong);
+    xc_nccl_values_clear(&values);
+}
+
 static void run_conf(const struct xc_check_input *in, struct xc_findings *out)
 {
     chk_autoconf struct chk_conf conf = {0};
@@ -40,6 +60,7 @@ static void run_conf(const struct xc_check_input *in, struct xc_findings *out)
     }
     for (size_t i = 0; i < in->rules->nenv; i++)
         against_rule(in, out, &conf, &in->rules->env[i]);
+    against_nccl(out, &conf);
     const char *topo = chk_conf_get(&conf, "NCCL_TOPO_FILE");
     if (topo && (in->rules->topo.none || in->rules->topo.file) &&
         !xc_streq(topo, in->rules->topo.file))
@@ -68,4 +89,62 @@ static const struct xc_check conf_check = {
     .run = run_conf,
 };
 
-const struct xc_check *const chk_nccl[] = {&conf_check, NULL};
+/* ---- nccl.version ------------------------------------------------------------------------------------- */
+
+/* The release in a library's own name: libnccl.so.2 is a link to libnccl.so.2.28.9 where a package has
+ * put it. Reading the library takes longer than a prolog may. */
+static unsigned library_release(struct xc_root *root, char **path)
+{
+    static const char *const places[] = {"/usr/lib/x86_64-linux-gnu",
+                                         "/usr/lib/aarch64-linux-gnu",
+                                         "/usr/lib64",
+                                         "/usr/lib",
+                                         "/usr/local/lib",
+                                         "/usr/local/cuda/lib64"};
+    for (size_t i = 0; i < XC_COUNT(places); i++) {
+        *path = xc_root_canonical(root, "%s/libnccl.so.2", places[i]);
+        const char *name = *path ? strrchr(*path, '/') : NULL;
+        if (name && xc_starts(name, "/libnccl.so."))
+            return xc_nccl_release(name + strlen("/libnccl.so."));
+        free(*path);
+        *path = NULL;
+    }
+    return 0;
+}
+
+static void run_version(const struct xc_check_input *in, struct xc_findings *out)
+{
+    const char *wanted = in->rules->nccl_version;
+    char text[XC_NCCL_RELEASE_TEXT];
+    bool allows = true;
+    struct xc_error error = {0};
+    xc_autofree char *path = NULL;
+    unsigned release = library_release(in->root, &path);
+    if (!path)
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "the host has no NCCL of its own");
+    else if (release == 0)
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.hint = "xcloud nccl --library says it"},
+                "%s does not say its release", path);
+    else if (wanted && xc_nccl_allows(wanted, release, &allows, &error) < 0)
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "%s", error.message);
+    else if (!allows)
+        chk_say(out, XC_CHECK_FAIL,
+                (struct chk_words){.device = path,
+                                   .want = wanted,
+                                   .hint = "install a release that the policy allows"},
+                "NCCL %s", xc_nccl_release_text(release, text));
+    else
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "NCCL %s%s",
+                xc_nccl_release_text(release, text), wanted ? "" : "; the policy asks for none");
+}
+
+static const struct xc_check version_check = {
+    .id = "nccl.version",
+    .code = "NCL02",
+    .what = "the host's NCCL is a release that the policy allows (nccl: version)",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_PROLOG | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .run = run_version,
+};
+
+const struct xc_check *const chk_nccl[] = {&conf_check, &version_check, NULL};

@@ -549,6 +549,12 @@ static const struct row rows[] = {
     {"nccl.conf", H100, "", {"/etc/nccl.conf=# untrusted\n"}, FAIL, "others than root can write it"},
     {"nccl.conf", GB200, "", {0}, NA, "there is no /etc/nccl.conf"},
 
+    {"nccl.conf", H100, "", {"/etc/nccl.conf=NCCL_DEBGU=WARN\n"}, WARN, "did you mean NCCL_DEBUG?"},
+    {"nccl.version", H100, NULL, {"/usr/lib64/libnccl.so.2.28.9=", "/usr/lib64/libnccl.so.2=->/usr/lib64/libnccl.so.2.28.9"}, PASS, "NCCL 2.28.9", .policy = "  nccl: { version: \">= 2.27\" }\n"},
+    {"nccl.version", H100, NULL, {"/usr/lib64/libnccl.so.2.28.3=", "/usr/lib64/libnccl.so.2=->/usr/lib64/libnccl.so.2.28.3"}, FAIL, "/usr/lib64/libnccl.so.2.28.3: NCCL 2.28.3; want >= 2.27, != 2.28.3", .policy = "  nccl: { version: \">= 2.27, != 2.28.3\" }\n"},
+    {"nccl.version", H100, NULL, {"/usr/lib64/libnccl.so.2="}, UNKNOWN, "does not say its release"},
+    {"nccl.version", H100, NULL, {0}, NA, "no NCCL of its own"},
+
     /* ---- slurm ---- */
     {"slurm.cpuspec", H100, "", {0}, PASS, "reserves the housekeeping CPUs"},
     {"slurm.cpuspec", H100, "", {"/etc/slurm/slurm.conf=NodeName=gpu001 Sockets=2 CoresPerSocket=56 ThreadsPerCore=2\n"}, FAIL,
@@ -598,6 +604,11 @@ static const struct row rows[] = {
     {"slurm.pmix", H100, "", {"-/usr/lib/slurm/mpi_pmix_v4.so"}, FAIL, "/usr/lib/slurm has no PMIx"},
     {"slurm.pmix", H100, "", {"-/usr/lib/slurm"}, UNKNOWN, "not to be seen"},
     {"slurm.pmix", GB200, "", {0}, NA, "there is no slurm.conf"},
+
+    {"slurm.programs", H100, "", {0}, NA, "names no programs"},
+    {"slurm.programs", H100, "", {"/etc/slurm/slurm.conf=Prolog=/etc/slurm/prolog.d/*\nEpilog=/opt/e.sh\n", "/etc/slurm/prolog.d/10-xcloud=x", "/opt/e.sh=x"}, PASS, "2 of slurm.conf are here"},
+    {"slurm.programs", H100, NULL, {"/etc/slurm/slurm.conf=Prolog=/etc/slurm/prolog.d/*\n"}, FAIL, "Prolog: /etc/slurm/prolog.d/* is not on this node"},
+    {"slurm.programs", H100, NULL, {"/etc/slurm/slurm.conf=HealthCheckProgram=/usr/sbin/xcloud-health\n"}, FAIL, "HealthCheckProgram: /usr/sbin/xcloud-health is not"},
 
     /* ---- programs of the site ---- */
     {"exec.program", H100, "path: /opt/x", {PROBE "/exec=exec program exit 0\nend\n"}, PASS, "program: exit 0"},
