@@ -146,6 +146,12 @@ static int check_checks(const struct xc_policy *policy, const char *file, struct
         if (pol_resolve_class(policy, name, &rules, error) < 0 ||
             xc_check_validate(rules, file, error) < 0)
             return -1;
+        for (char **id = rules->resume.checks; id && *id; id++)
+            if (!xc_check_find(*id))
+                return xc_error_set(error, XC_EINPUT, file,
+                                    "resume: there is no check \"%.60s\"; xcloud check --list lists "
+                                    "them",
+                                    *id);
     }
     return 0;
 }
@@ -396,7 +402,8 @@ static int install(struct options *o)
     if (!text || !path)
         return cli_fail(&error);
     cli_autopolicy struct xc_policy *policy = NULL;
-    if (xc_policy_parse(text, length, o->operand[0], &policy, &error) < 0)
+    if (xc_policy_parse(text, length, o->operand[0], &policy, &error) < 0 ||
+        check_checks(policy, o->operand[0], &error) < 0)
         return not_valid(&error);
     if (cli_policy_changes(path, policy, o->machines, o->node, &error) < 0 ||
         put_in_place(o, path, text, length, &error) < 0)

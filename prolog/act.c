@@ -11,7 +11,6 @@
 #include "internal.h"
 
 #define COMMAND_MS 5000
-#define JUST_NOW_S 120  /* two prologs of one node: the second one need not drain it again */
 #define SETTLE_MS  1100 /* until the second of the own drain is over */
 #define SIZE_FILE  "size"
 #define SIZE_AGE_S 3600
@@ -262,12 +261,6 @@ static void drain(struct acting *a)
 {
     struct shared *shared = a->shared;
     struct xc_error error = {0};
-    if (a->ledger.drained && xc_streq(a->ledger.checks, shared->checks) &&
-        a->program->kind != XC_HEALTH && time(NULL) - a->ledger.past[0] < JUST_NOW_S) {
-        shared->act = ACT_ALREADY;
-        keep_counters(a, true);
-        return;
-    }
     int no_tools = find_tools(shared->scontrol, &a->tools, &error);
     if (no_tools < 0 && !shared->directory[0])
         shared->act = uncounted(a, &error);
