@@ -456,6 +456,18 @@ static void ibgda(const struct xc_check_input *in, struct xc_findings *out, bool
                 "GPUs cannot ring NIC doorbells (IBGDA)");
 }
 
+/* A module of it, which the RDMA stack knows: where that keeps a list, a module that is loaded and not
+ * in it does nothing. */
+static bool is_registered(const struct xc_check_input *in)
+{
+    static const char peers[] = "/sys/kernel/mm/memory_peers";
+    if (!xc_root_exists(in->root, "/sys/module/nvidia_peermem") &&
+        !xc_root_exists(in->root, "/sys/module/nv_peer_mem"))
+        return false;
+    return !xc_root_exists(in->root, "%s", peers) || xc_root_exists(in->root, "%s/nv_mem", peers) ||
+           xc_root_exists(in->root, "%s/nv_mem_nc", peers);
+}
+
 static void run_gdr(const struct xc_check_input *in, struct xc_findings *out)
 {
     const char *path = chk_param(in, "path");
@@ -463,8 +475,7 @@ static void run_gdr(const struct xc_check_input *in, struct xc_findings *out)
     if (chk_no_nvidia(in, out))
         return;
     xc_autofree char *version = xc_root_read(in->root, NULL, NULL, DRIVER "/version");
-    bool loaded = xc_root_exists(in->root, "/sys/module/nvidia_peermem") ||
-                  xc_root_exists(in->root, "/sys/module/nv_peer_mem");
+    bool loaded = is_registered(in);
     bool dmabuf = version && strstr(version, "Open Kernel Module");
     bool gdrdrv = xc_root_exists(in->root, "/sys/module/gdrdrv");
     if (!version) {

@@ -509,13 +509,15 @@ static void run_dcgm(const struct xc_check_input *in, struct xc_findings *out)
     char words[400] = "", first[400] = "";
     if (chk_no_nvidia(in, out))
         return;
-    const char *text = chk_live_text(in, out, XC_PROBE_DCGM, NULL);
-    if (!text)
-        return;
-    if (chk_live_value(text, "dcgm", "absent", words, sizeof words)) {
+    bool said = in->live && in->live->dcgm;
+    if (said ? chk_live_value(in->live->dcgm, "dcgm", "absent", words, sizeof words)
+             : !xc_root_exists(in->root, "/usr/bin/dcgmi")) {
         chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "DCGM is not installed");
         return;
     }
+    const char *text = chk_live_text(in, out, XC_PROBE_DCGM, NULL);
+    if (!text)
+        return;
     chk_live_value(text, "dcgm", "incident", first, sizeof first);
     if (!chk_live_value(text, "dcgm", "overall", words, sizeof words)) {
         bool off = strstr(text, "watches not enabled") != NULL;

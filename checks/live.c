@@ -105,6 +105,8 @@ void xc_check_live_probe_only(const struct xc_check_input *input, const char *co
 {
     struct timespec now;
     unsigned wanted = chk_probes_of(input, only);
+    if (!only && input->at == XC_AT_PROLOG)
+        wanted &= XC_PROBE_NVML | XC_PROBE_HOOK; /* a job waits: the others are the health run's */
     chk_live_forget(out);
     if (!xc_root_is_live(input->root)) {
         read_probes(input, wanted, out);

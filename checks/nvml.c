@@ -182,11 +182,17 @@ static void link_errors(const struct gpu *gpu, unsigned link)
                  {"receive", FIELD_LINK_RECEIVE_ERRORS}, /* from Blackwell on */
                  {"recovery_failed", FIELD_LINK_RECOVERY_FAILED},
                  {"effective", FIELD_LINK_EFFECTIVE_ERRORS}};
-    uint64_t value;
+    struct nvml_field all[XC_COUNT(kinds)] = {0};
     for (size_t i = 0; i < XC_COUNT(kinds); i++)
-        if (field(gpu, "link", kinds[i].id, link, &value))
+        all[i] = (struct nvml_field){.id = kinds[i].id, .scope = link};
+    /* one call: each costs the driver half a millisecond, and there may be 144 links */
+    if (!gpu->nvml->fields ||
+        !good(gpu, "link", gpu->nvml->fields(gpu->device, (int)XC_COUNT(kinds), all)))
+        return;
+    for (size_t i = 0; i < XC_COUNT(kinds); i++)
+        if (good(gpu, "link", all[i].rc))
             chk_probe_line(gpu->out, "link %u:%u %s %" PRIu64, gpu->index, link, kinds[i].key,
-                           value);
+                           field_number(&all[i]));
 }
 
 #define LINKS_MAX 36 /* NVML_NVLINK_MAX_LINKS is 18; room for what comes */

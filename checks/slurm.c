@@ -444,5 +444,62 @@ static const struct xc_check pmix = {
     .run = run_pmix,
 };
 
+/* ---- slurm.programs -------------------------------------------------------------------------------------------- */
+
+/* A path of slurm.conf: the file is there, or its last part, with * and ?, names one that is. */
+static bool is_there(struct xc_root *root, const char *path)
+{
+    xc_autofree char *directory = strdup(path);
+    char *slash = directory ? strrchr(directory, '/') : NULL;
+    if (!slash)
+        return true; /* not a path that we can follow */
+    *slash = '\0';
+    xc_autonames char **names = xc_root_list(root, "%s", *directory ? directory : "/");
+    for (char **name = names; name && *name; name++)
+        if (xc_glob(slash + 1, *name))
+            return true;
+    return xc_root_exists(root, "%s", path);
+}
+
+static void run_programs(const struct xc_check_input *in, struct xc_findings *out)
+{
+    static const char *const keys[] = {"Prolog", "Epilog", "TaskProlog", "TaskEpilog",
+                                       "HealthCheckProgram"};
+    autoslurm struct slurm slurm = {0};
+    size_t before = out->count, seen = 0;
+    if (!read_slurm(in, out, &slurm))
+        return;
+    for (size_t i = 0; i < slurm.conf.count; i++) {
+        const struct chk_pair *pair = &slurm.conf.pairs[i];
+        bool ours = false;
+        for (size_t k = 0; k < XC_COUNT(keys); k++)
+            ours |= strcasecmp(pair->key, keys[k]) == 0;
+        if (!ours || pair->value[0] != '/')
+            continue;
+        seen++;
+        if (!is_there(in->root, pair->value))
+            chk_say(out, XC_CHECK_FAIL,
+                    (struct chk_words){.device = pair->key,
+                                       .hint =
+                                           "a prolog that is not there drains the node with the "
+                                           "first job: install it, or take the line out"},
+                    "%s is not on this node", pair->value);
+    }
+    if (seen == 0)
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "slurm.conf names no programs");
+    else if (out->count == before)
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%zu of slurm.conf are here", seen);
+}
+
+static const struct xc_check programs = {
+    .id = "slurm.programs",
+    .code = "SLM08",
+    .what = "the prolog, epilog and health check that slurm.conf names are on the node",
+    .at = XC_AT_BOOT | XC_AT_HEALTH | XC_AT_CLI,
+    .on_fail = XC_FAIL_WARN,
+    .run = run_programs,
+};
+
 const struct xc_check *const chk_slurm[] = {
-    &cpuspec, &constrain, &plugstack, &kill_on_bad_exit, &prolog_flags, &topology, &pmix, NULL};
+    &cpuspec, &constrain, &plugstack, &kill_on_bad_exit, &prolog_flags, &topology,
+    &pmix,    &programs,  NULL};

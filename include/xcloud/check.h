@@ -150,8 +150,10 @@ void xc_check_live_read(struct xc_root *root, struct xc_check_live *out);
  * beyond files: all at once, each in a child of its own. At the deadline a child is killed and not
  * waited for: it may never end. Replaces the probes' members of out and leaves log and
  * dma_latency_us, so it comes after xc_check_live_read. Never fails: what did not come has a line in
- * `trouble`, and its check says unknown. What the checks of a captured machine need is read from
- * plain files /run/xcloud/probe/NAME below its root ("nvml", ...); nothing is run. */
+ * `trouble`, and its check says unknown. A prolog, which keeps a job waiting, runs NVML and the hook
+ * alone; DCGM and the site's programs come from the last health run. What the checks of a captured
+ * machine need is read from plain files /run/xcloud/probe/NAME below its root ("nvml", ...); nothing
+ * is run. */
 void xc_check_live_probe(const struct xc_check_input *input, unsigned deadline_ms,
                          struct xc_check_live *out);
 void xc_check_live_probe_only(const struct xc_check_input *input, const char *const *only,

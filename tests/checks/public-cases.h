@@ -1,4 +1,8 @@
-/* Faults that others have reported in public, each a test by its name. Included by test-check.c. */
+/* Faults that others have reported in public, each a test by its name. Included by test-check.c.
+ *
+ * Those about what a prolog does with a verdict are in tests/slurm/prolog.bats: mej/nhc#134 (another's
+ * drain is left alone), nebius-solutions-library#265 and slurm-gcp#223 (one scontrol, with a reason),
+ * ROCm/spur#836 (no wave of drains). */
 /* clang-format off: a case a line, or as few as it needs */
 
 #define PUBLIC(name, ...)                                                                          \
@@ -79,7 +83,129 @@ PUBLIC(vllm_39361_gpu_memory_is_no_node_of_tasks,
 PUBLIC(deepep_624_numa_balancing_stalls,
        {"numa.balancing", H100, "", {"/proc/sys/kernel/numa_balancing=1"}, FAIL, "is 1; want 0"})
 
+/* What does not answer is unknown, and unknown drains nobody and brings nobody back. */
+PUBLIC(nhc_95_a_stall_is_no_fault,
+       {"gpu.health", H100, "", {PROBE "/nvml=nvml asked 1\n", PROBE "/trouble=nvml: no answer within 2000 ms\n"}, UNKNOWN, "no answer within 2000 ms"},
+       {"exec.program", H100, "path: /opt/x", {PROBE "/exec=exec program late 3\nend\n"}, UNKNOWN, "no answer within 3 s"})
+
+PUBLIC(nhc_139_a_program_that_cannot_tell_changes_nothing,
+       {"exec.program", H100, "path: /opt/curl", {PROBE "/exec=exec program exit 7\nexec program said curl: (7) Failed to connect\nend\n"}, UNKNOWN, "exit 7: curl: (7) Failed"})
+
+PUBLIC(nhc_147_scontrol_is_missed_before_it_is_needed,
+       {"self.scontrol", H100, "", {"-/usr/bin/scontrol"}, FAIL, "a node could not be drained with a reason"})
+
+PUBLIC(dcgm_263_a_gpu_that_needs_a_reset_is_not_healthy_because_dcgm_says_so,
+       {"gpu.health", H100, NULL, {NVML("gpu 1 recovery 1\n"), PROBE "/dcgm=dcgm overall Healthy\nend\n"}, FAIL, "0000:3a:00.0: the driver says: the GPU must be reset"})
+
+PUBLIC(gpu_monitoring_tools_46_a_gpu_that_hangs_its_driver_is_named,
+       {"gpu.health", H100, NULL, {PROBE "/nvml=nvml count 8\n" NVML_GPU("0", "0000:18:00.0", "1") "gpu 1 asked 1\ngpu 1 bdf 0000:3a:00.0\n", PROBE "/trouble=nvml: no answer within 2000 ms\n"},
+        UNKNOWN, "0000:3a:00.0: the driver did not answer"})
+
+PUBLIC(nvsentinel_1481_a_card_without_a_bridge_has_no_nvlink_down,
+       {"gpu.nvlink", H100, "", {PROBE "/nvml=nvml count 1\ngpu 0 links 12\nlink 0:0 up 0\nlink 0:1 up 0\nlink 0:11 up 0\ngpu 0 answered 1\nend\n"}, NA, "no NVLink is up, and the policy asks for none"})
+
+PUBLIC(node_exporter_2769_other_drivers_have_other_counters,
+       {"nic.flaps", H100, "", {"-" ROCE "/*/ports/1/counters"}, NA, "no link counters", .previous = "mlx5_3.link_downed 1\n"})
+
+PUBLIC(open_gpu_kernel_modules_1010_a_link_that_stays_slow_can_be_made_to_fail,
+       {"gpu.pcie", H100, "slow: fail", {PCI("0000:18:00.0") "/current_link_speed=5.0 GT/s PCIe"}, FAIL, "5 GT/s"})
+
+PUBLIC(azurehpc_152_a_tool_that_fails_is_no_failing_node,
+       {"gpu.dcgm", H100, "", {PROBE "/dcgm=dcgm incident Error: unable to establish a connection\nend\n"}, UNKNOWN, "dcgmi health tells nothing"},
+       {"gpu.health", H100, "", {"-" PROBE "/nvml", PROBE "/trouble=nvml: it ended with signal 11\n"}, UNKNOWN, "signal 11"})
+
+PUBLIC(nccl_1939_a_module_that_is_not_registered_is_none,
+       {"gpu.gdr", H100, "path: peermem", {"/sys/kernel/mm/memory_peers/other/version=1"}, FAIL, "NICs cannot reach GPU memory that way"},
+       {"gpu.gdr", H100, "path: peermem", {"/sys/kernel/mm/memory_peers/nv_mem/version=1"}, PASS, ""})
+
+PUBLIC(nccl_820_the_file_must_be_in_the_container_and_true_of_the_machine,
+       {"inside.topo", H100, NULL, {IN("env NCCL_TOPO_FILE = /etc/nccl/topo.xml\n"), "-/etc/nccl"}, FAIL, "NCCL_TOPO_FILE does not open here"},
+       {"topo.file", H100, NULL, {"/etc/nccl/topo.xml=<system version=\"1\">\n<cpu numaid=\"0\">\n" TOPO_PCI("0000:99:00.0", "0x030200", "/>\n") "</cpu>\n</system>\n"}, FAIL, "0000:99:00.0"})
+
+PUBLIC(gvisor_14526_deep_states_can_be_forbidden,
+       {"cpu.cstate", H100, "limit: C1E", {0}, FAIL, "C6 (C6, intel_idle, latency 290 us) is usable; want at most C1E"})
+
+PUBLIC(soperator_2684_an_empty_library_passes_nothing,
+       {"gpu.health", H100, NULL, {PROBE "/nvml=nvml load_error /usr/lib/libnvidia-ml.so.1: file too short\nend\n"}, FAIL, "does not load"},
+       {"gpu.nvlink", H100, NULL, {PROBE "/nvml=nvml load_error /usr/lib/libnvidia-ml.so.1: file too short\nend\n"}, UNKNOWN, "see gpu.health"})
+
+PUBLIC(ubuntu_slurm_4_a_prolog_directory_that_is_not_there,
+       {"slurm.programs", H100, NULL, {"/etc/slurm/slurm.conf=Prolog=/etc/slurm/prolog.d/*.sh\n"}, FAIL, "/etc/slurm/prolog.d/*.sh is not on this node"},
+       {"slurm.programs", H100, NULL, {"/etc/slurm/slurm.conf=Prolog=/etc/slurm/prolog.d/*.sh\n", "/etc/slurm/prolog.d/readme=x"}, FAIL, "is not on this node"})
+
 #pragma GCC diagnostic pop
+
+/* mej/nhc#161: what asks the controller, or any program, can hang with it. */
+static void nhc_161_no_check_starts_a_process(void **state)
+{
+    (void)state;
+    struct outcome *o = calloc(1, sizeof *o);
+    const struct row row = {.check = "all", .machine = H100, .job = true};
+    open_row(&row, o);
+    run_only(&row, o, NULL);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    clear(o);
+    free(o);
+}
+
+/* aws-parallelcluster#6777: DCGM in a prolog, and "Prolog hung on node". */
+static void parallelcluster_6777_a_prolog_runs_neither_dcgm_nor_programs(void **state)
+{
+    (void)state;
+    struct outcome *o = calloc(1, sizeof *o);
+    const struct row row = {.check = "all",
+                            .machine = H100,
+                            .policy = "  checks: { exec.disks: { path: /opt/disks } }\n",
+                            .edits = {PROBE "/exec=exec disks exit 0\nend\n"}};
+    open_row(&row, o);
+    struct xc_check_input input = {.root = o->root, .node = o->node, .rules = o->rules};
+    input.at = XC_AT_PROLOG;
+    xc_check_live_probe(&input, 1000, &o->live);
+    assert_non_null(o->live.nvml);
+    assert_true(!o->live.dcgm && !o->live.exec && !o->live.spin);
+    input.at = XC_AT_HEALTH;
+    xc_check_live_probe(&input, 1000, &o->live);
+    assert_true(o->live.dcgm && o->live.exec);
+    clear(o);
+    free(o);
+}
+
+/* soperator#2773: a reason was renamed, and the drains under its old name were never lifted. */
+static void soperator_2773_no_check_is_ever_renamed(void **state)
+{
+    (void)state;
+    static const char *const codes[] = {
+        "CPU01 cpu.count", "CPU02 cpu.cstate", "CPU03 cpu.cstate_reached", "CPU04 cpu.turbo",
+        "CPU05 cpu.throttle", "CPU06 cpu.power", "CPU07 cpu.priority", "CPU08 cpu.busy_freq",
+        "NUM01 numa.nodes", "NUM02 numa.balancing", "NUM03 numa.reclaim", "MEM01 mem.total",
+        "MEM02 mem.edac", "MEM03 mem.thp", "MEM04 mem.hugepages", "HST01 host.slices",
+        "HST02 host.irqs", "HST03 host.workqueues", "HST04 host.cmdline", "HST05 host.strays",
+        "HST06 host.steal", "HST07 host.profiling", "HST08 host.environment", "GRC01 grace.cmdqv",
+        "GRC02 grace.iommu", "GRC03 grace.page_size", "GRC04 grace.init_on_alloc",
+        "GPU01 gpu.count", "GPU02 gpu.pcie", "GPU03 gpu.xid", "GPU04 gpu.leftovers",
+        "GPU05 gpu.mig", "GPU06 gpu.driver", "GPU07 gpu.imex", "GPU08 gpu.gdr", "GPU09 gpu.health",
+        "GPU10 gpu.nvlink", "GPU11 gpu.fabric", "GPU12 gpu.dcgm", "NIC01 nic.count",
+        "NIC02 nic.port", "NIC03 nic.pcie", "NIC04 nic.flaps", "NIC05 nic.mtu", "NIC06 nic.optics",
+        "NIC07 nic.pfc", "NIC08 nic.ecn", "TOP01 topo.file", "TOP02 topo.hook",
+        "CTR01 container.enroot", "NCL01 nccl.conf", "NCL02 nccl.version", "SLM01 slurm.cpuspec",
+        "SLM02 slurm.constrain", "SLM03 slurm.plugstack", "SLM04 slurm.kill_on_bad_exit",
+        "SLM05 slurm.prolog_flags", "SLM06 slurm.topology", "SLM07 slurm.pmix",
+        "SLM08 slurm.programs", "EXE01 exec.program", "SLF01 self.scontrol", "SLF02 self.cgroup",
+        "SLF03 self.state", "INS01 inside.affinity", "INS02 inside.memory", "INS03 inside.gpus",
+        "INS04 inside.hcas", "INS05 inside.imex", "INS06 inside.topo", "INS07 inside.rendezvous",
+        "INS08 inside.env",
+    };
+    for (size_t i = 0; i < XC_COUNT(codes); i++) {
+        char id[64], code[8];
+        assert_int_equal(sscanf(codes[i], "%7s %63s", code, id), 2);
+        const struct xc_check *check = xc_check_find(id);
+        if (!check || !xc_streq(check->code, code))
+            fail_msg("%s was %s", id, code);
+    }
+    const struct xc_check *all[256];
+    assert_int_equal(xc_check_all(all, XC_COUNT(all)), XC_COUNT(codes)); /* a new one is added here */
+}
 
 /* mej/nhc#141: a check that reads a file again for each CPU takes 10 s on a large node. */
 static void nhc_141_reads_grow_with_the_cpus_and_no_faster(void **state)

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -885,6 +886,23 @@ int main(void)
         cmocka_unit_test(nv_kernels_184_strict_translation_costs_most_of_the_io),
         cmocka_unit_test(vllm_39361_gpu_memory_is_no_node_of_tasks),
         cmocka_unit_test(deepep_624_numa_balancing_stalls),
+        cmocka_unit_test(nhc_95_a_stall_is_no_fault),
+        cmocka_unit_test(nhc_139_a_program_that_cannot_tell_changes_nothing),
+        cmocka_unit_test(nhc_147_scontrol_is_missed_before_it_is_needed),
+        cmocka_unit_test(nhc_161_no_check_starts_a_process),
+        cmocka_unit_test(parallelcluster_6777_a_prolog_runs_neither_dcgm_nor_programs),
+        cmocka_unit_test(dcgm_263_a_gpu_that_needs_a_reset_is_not_healthy_because_dcgm_says_so),
+        cmocka_unit_test(gpu_monitoring_tools_46_a_gpu_that_hangs_its_driver_is_named),
+        cmocka_unit_test(nvsentinel_1481_a_card_without_a_bridge_has_no_nvlink_down),
+        cmocka_unit_test(node_exporter_2769_other_drivers_have_other_counters),
+        cmocka_unit_test(open_gpu_kernel_modules_1010_a_link_that_stays_slow_can_be_made_to_fail),
+        cmocka_unit_test(azurehpc_152_a_tool_that_fails_is_no_failing_node),
+        cmocka_unit_test(nccl_1939_a_module_that_is_not_registered_is_none),
+        cmocka_unit_test(nccl_820_the_file_must_be_in_the_container_and_true_of_the_machine),
+        cmocka_unit_test(gvisor_14526_deep_states_can_be_forbidden),
+        cmocka_unit_test(soperator_2684_an_empty_library_passes_nothing),
+        cmocka_unit_test(soperator_2773_no_check_is_ever_renamed),
+        cmocka_unit_test(ubuntu_slurm_4_a_prolog_directory_that_is_not_there),
         cmocka_unit_test(nhc_141_reads_grow_with_the_cpus_and_no_faster),
         cmocka_unit_test(node_exporter_3434_counters_of_unnamed_nics_are_not_read),
         cmocka_unit_test(ids_and_codes_are_unique_and_well_formed),
