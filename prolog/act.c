@@ -79,10 +79,10 @@ static enum act drained_already(const struct acting *a, const struct xc_drains *
 /* ---- counting ---------------------------------------------------------------------------------------------- */
 
 static enum act refused(struct acting *a, enum xc_breaker_word word,
-                        const struct xc_breaker *breaker, unsigned count)
+                        const struct xc_breaker *breaker, const struct xc_breaker_seen *seen)
 {
     char text[400];
-    xc_breaker_text(word, breaker, count, &a->who, text, sizeof text);
+    xc_breaker_text(word, breaker, seen, &a->who, text, sizeof text);
     say(a->shared, SAY_ERROR, "%s is not drained, the breaker is open: %s. It would be: %s",
         a->program->node, text, a->shared->reason);
     return ACT_REFUSED;
@@ -121,19 +121,18 @@ static enum act recount(struct acting *a, struct xc_breaker *breaker)
 {
     xc_cleanup(xc_drains_clear) struct xc_drains drains = {0};
     struct xc_error error = {0};
-    unsigned count;
+    struct xc_breaker_seen seen;
     sleep_ms(SETTLE_MS);
     if (look(a, false, &drains, &error) < 0) {
         undo(a);
         return uncounted(a, &error);
     }
     const struct xc_drained *me = xc_drains_find(&drains, a->program->node);
-    enum xc_breaker_word word =
-        xc_breaker_after(breaker, &a->who, &drains, (int64_t)time(NULL), &count);
+    enum xc_breaker_word word = xc_breaker_after(breaker, &a->who, &drains, &seen);
     if (word == XC_MAY_DRAIN || !me || !xc_streq(me->reason, a->shared->reason))
         return ACT_DRAINED;
     undo(a);
-    return refused(a, word, breaker, count);
+    return refused(a, word, breaker, &seen);
 }
 
 static enum act drain_counting(struct acting *a)
@@ -141,7 +140,7 @@ static enum act drain_counting(struct acting *a)
     xc_cleanup(xc_drains_clear) struct xc_drains drains = {0};
     struct xc_breaker breaker;
     struct xc_error error = {0};
-    unsigned count;
+    struct xc_breaker_seen seen;
     if (look(a, false, &drains, &error) < 0)
         return uncounted(a, &error);
     enum act already = drained_already(a, &drains);
@@ -149,9 +148,9 @@ static enum act drain_counting(struct acting *a)
         return already;
     limits_of(a, &drains, &breaker);
     enum xc_breaker_word word =
-        xc_breaker_before(&breaker, &a->who, &drains, (int64_t)time(NULL), &count);
+        xc_breaker_before(&breaker, &a->who, &drains, (int64_t)time(NULL), &seen);
     if (word != XC_MAY_DRAIN)
-        return refused(a, word, &breaker, count);
+        return refused(a, word, &breaker, &seen);
     a->shared->allowed = true;
     if (set_state(a, "drain", a->shared->reason, &error) < 0)
         return drain_failed(a, &error);
@@ -210,7 +209,7 @@ static enum act drain_with_slot(struct acting *a)
     struct xc_error error = {0};
     struct xc_breaker breaker;
     struct xc_slots slots;
-    unsigned count;
+    struct xc_breaker_seen seen;
     xc_autoclose int fd = open_slots(a->shared->directory, &error);
     if (fd < 0)
         return uncounted(a, &error);
@@ -221,11 +220,11 @@ static enum act drain_with_slot(struct acting *a)
     }
     count_nodes(a, fd, &sizes);
     limits_of(a, &sizes, &breaker);
-    int word = xc_slots_take(fd, &breaker, &a->who, &slots, &count, &error);
+    int word = xc_slots_take(fd, &breaker, &a->who, &slots, &seen, &error);
     if (word < 0)
         return uncounted(a, &error);
     if (word != XC_MAY_DRAIN)
-        return refused(a, (enum xc_breaker_word)word, &breaker, count);
+        return refused(a, (enum xc_breaker_word)word, &breaker, &seen);
     a->shared->allowed = true;
     if (set_state(a, "drain", a->shared->reason, &error) < 0)
         return drain_failed(a, &error);

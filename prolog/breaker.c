@@ -33,12 +33,7 @@ void xc_breaker_limits(const struct xc_rules *rules, size_t cluster_nodes, size_
 
 /* ---- counting ---------------------------------------------------------------------------------------- */
 
-static bool in_window(const struct xc_breaker *breaker, const struct xc_drained *drained,
-                      int64_t now)
-{
-    /* clocks differ a little: what is in the future is now */
-    return drained->ours && now - drained->at < (int64_t)breaker->window_s;
-}
+#define DOUBLINGS 10 /* of the window, at most */
 
 static bool same_class(const struct xc_drained *drained, const struct xc_breaker_who *who)
 {
@@ -57,61 +52,82 @@ static bool earlier(const struct xc_drained *one, const struct xc_drained *me)
     return one->at != me->at ? one->at < me->at : strcmp(one->node, me->node) < 0;
 }
 
-struct counts {
+struct counting {
+    const struct xc_breaker *breaker;
+    const struct xc_breaker_who *who;
+    const struct xc_drains *drains;
+    const struct xc_drained *me; /* not NULL: only what was there before it counts */
+    int64_t now;
+    unsigned same_window_s; /* for those with this node's finding */
     unsigned cluster, class_, job;
 };
 
-/* Counts the others; me not NULL: only those before it. */
-static struct counts count_others(const struct xc_breaker *breaker,
-                                  const struct xc_breaker_who *who, const struct xc_drains *drains,
-                                  const struct xc_drained *me, int64_t now)
+static bool counts(const struct counting *c, const struct xc_drained *one)
 {
-    struct counts counts = {0};
-    for (size_t i = 0; i < drains->count; i++) {
-        const struct xc_drained *one = &drains->list[i];
-        if (!in_window(breaker, one, now) || xc_streq(one->node, who->node) ||
-            (me && !earlier(one, me)))
-            continue;
-        counts.cluster++;
-        counts.class_ += same_class(one, who);
-        counts.job += same_job(one, who);
-    }
-    return counts;
+    return one->ours && !xc_streq(one->node, c->who->node) && (!c->me || earlier(one, c->me));
 }
 
-static enum xc_breaker_word word_of(const struct xc_breaker *breaker, const struct counts *counts,
-                                    unsigned *count)
+/* Clocks differ a little: what is in the future is now. */
+static bool within(const struct counting *c, const struct xc_drained *one)
 {
-    if (breaker->job && counts->job >= breaker->job) {
-        *count = counts->job;
+    unsigned window = xc_streq(one->code, c->who->code) ? c->same_window_s : c->breaker->window_s;
+    return c->now - one->at < (int64_t)window;
+}
+
+static unsigned same_window(const struct counting *c)
+{
+    unsigned same = 0, window = c->breaker->window_s;
+    for (size_t i = 0; i < c->drains->count; i++)
+        same += counts(c, &c->drains->list[i]) && xc_streq(c->drains->list[i].code, c->who->code);
+    unsigned doublings = c->breaker->cluster ? same / c->breaker->cluster : 0;
+    for (unsigned i = 0; i < doublings && i < DOUBLINGS && window < 1u << 30; i++)
+        window *= 2;
+    return window;
+}
+
+static enum xc_breaker_word judge(struct counting *c, struct xc_breaker_seen *seen)
+{
+    const struct xc_breaker *breaker = c->breaker;
+    c->same_window_s = same_window(c);
+    for (size_t i = 0; i < c->drains->count; i++) {
+        const struct xc_drained *one = &c->drains->list[i];
+        if (!counts(c, one) || !within(c, one))
+            continue;
+        c->cluster++;
+        c->class_ += same_class(one, c->who);
+        c->job += same_job(one, c->who);
+    }
+    seen->window_s = c->same_window_s;
+    seen->count = c->job;
+    if (breaker->job && c->job >= breaker->job)
         return XC_FULL_JOB;
-    }
-    if (breaker->class_ && counts->class_ >= breaker->class_) {
-        *count = counts->class_;
+    seen->count = c->class_;
+    if (breaker->class_ && c->class_ >= breaker->class_)
         return XC_FULL_CLASS;
-    }
-    *count = counts->cluster;
-    return breaker->cluster && counts->cluster >= breaker->cluster ? XC_FULL_CLUSTER : XC_MAY_DRAIN;
+    seen->count = c->cluster;
+    return breaker->cluster && c->cluster >= breaker->cluster ? XC_FULL_CLUSTER : XC_MAY_DRAIN;
 }
 
 enum xc_breaker_word xc_breaker_before(const struct xc_breaker *breaker,
                                        const struct xc_breaker_who *who,
-                                       const struct xc_drains *drains, int64_t now, unsigned *count)
+                                       const struct xc_drains *drains, int64_t now,
+                                       struct xc_breaker_seen *seen)
 {
-    struct counts counts = count_others(breaker, who, drains, NULL, now);
-    return word_of(breaker, &counts, count);
+    struct counting counting = {.breaker = breaker, .who = who, .drains = drains, .now = now};
+    return judge(&counting, seen);
 }
 
 enum xc_breaker_word xc_breaker_after(const struct xc_breaker *breaker,
                                       const struct xc_breaker_who *who,
-                                      const struct xc_drains *drains, int64_t now, unsigned *count)
+                                      const struct xc_drains *drains, struct xc_breaker_seen *seen)
 {
     const struct xc_drained *me = xc_drains_find(drains, who->node);
-    *count = 0;
+    *seen = (struct xc_breaker_seen){.window_s = breaker->window_s};
     if (!me || !me->ours)
         return XC_MAY_DRAIN; /* somebody else has taken it over */
-    struct counts counts = count_others(breaker, who, drains, me, now);
-    return word_of(breaker, &counts, count);
+    struct counting counting = {
+        .breaker = breaker, .who = who, .drains = drains, .me = me, .now = me->at};
+    return judge(&counting, seen);
 }
 
 /* ---- for people ---------------------------------------------------------------------------------------- */
@@ -126,11 +142,13 @@ static void time_text(unsigned seconds, char *text, size_t size)
         snprintf(text, size, "%u s", seconds);
 }
 
-void xc_breaker_text(enum xc_breaker_word word, const struct xc_breaker *breaker, unsigned count,
-                     const struct xc_breaker_who *who, char *text, size_t size)
+void xc_breaker_text(enum xc_breaker_word word, const struct xc_breaker *breaker,
+                     const struct xc_breaker_seen *seen, const struct xc_breaker_who *who,
+                     char *text, size_t size)
 {
     char window[32];
-    time_text(breaker->window_s, window, sizeof window);
+    unsigned count = seen->count;
+    time_text(seen->window_s, window, sizeof window);
     switch (word) {
     case XC_FULL_JOB:
         snprintf(text, size,

@@ -166,14 +166,15 @@ int64_t xc_slots_now(int dir_fd, const char *node, struct xc_error *error)
                    : xc_error_errno(error, "breaker directory", "cannot tell its time");
 }
 
-static void leave_refused(int dir_fd, unsigned limit, const char *node)
+void xc_slots_refuse(int dir_fd, unsigned limit, const char *node, int64_t now)
 {
     char name[64];
     snprintf(name, sizeof name, "refused.%u",
              (unsigned)(xc_hash64(node, strlen(node)) % refused_files(limit)));
     xc_autoclose int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+    struct timespec at[2] = {{.tv_sec = now}, {.tv_sec = now}};
     if (fd >= 0)
-        futimens(fd, NULL); /* now, by the directory's clock */
+        futimens(fd, now ? at : NULL);
 }
 
 void xc_slots_release(int dir_fd, const struct xc_slots *slots)
@@ -186,14 +187,15 @@ void xc_slots_release(int dir_fd, const struct xc_slots *slots)
 
 /* 1: got one; 0: none is free; -1. */
 static int take_one(int dir_fd, const char *kind, unsigned limit, const struct xc_breaker *breaker,
-                    const char *node, struct xc_slots *out, unsigned *count, struct xc_error *error)
+                    const char *node, struct xc_slots *out, struct xc_breaker_seen *seen,
+                    struct xc_error *error)
 {
     for (unsigned tries = 0; tries < TRIES; tries++) {
         struct xc_slot_view view;
         int64_t now = xc_slots_now(dir_fd, node, error);
         if (now < 0 || xc_slots_look(dir_fd, kind, limit, breaker->window_s, now, &view, error) < 0)
             return -1;
-        *count = view.taken;
+        seen->count = view.taken;
         if (!view.free[0])
             return 0;
         int rc = xc_slots_claim(dir_fd, view.free, node, error);
@@ -206,7 +208,7 @@ static int take_one(int dir_fd, const char *kind, unsigned limit, const struct x
 }
 
 int xc_slots_take(int dir_fd, const struct xc_breaker *breaker, const struct xc_breaker_who *who,
-                  struct xc_slots *out, unsigned *count, struct xc_error *error)
+                  struct xc_slots *out, struct xc_breaker_seen *seen, struct xc_error *error)
 {
     char class_kind[96], job_kind[64];
     snprintf(class_kind, sizeof class_kind, "class-%.63s", who->class_name ? who->class_name : "");
@@ -221,19 +223,19 @@ int xc_slots_take(int dir_fd, const struct xc_breaker *breaker, const struct xc_
         {"cluster", breaker->cluster, XC_FULL_CLUSTER},
     };
     *out = (struct xc_slots){0};
-    *count = 0;
+    *seen = (struct xc_breaker_seen){.window_s = breaker->window_s};
     for (size_t i = 0; i < XC_COUNT(kinds); i++) {
         if (kinds[i].limit == 0)
             continue;
         int rc =
-            take_one(dir_fd, kinds[i].kind, kinds[i].limit, breaker, who->node, out, count, error);
+            take_one(dir_fd, kinds[i].kind, kinds[i].limit, breaker, who->node, out, seen, error);
         if (rc == 1)
             continue;
         xc_slots_release(dir_fd, out);
         out->count = 0;
         if (rc < 0)
             return -1;
-        leave_refused(dir_fd, breaker->cluster ? breaker->cluster : kinds[i].limit, who->node);
+        xc_slots_refuse(dir_fd, breaker->cluster ? breaker->cluster : kinds[i].limit, who->node, 0);
         return (int)kinds[i].full;
     }
     return XC_MAY_DRAIN;

@@ -107,21 +107,28 @@ struct xc_breaker_who {
     uint32_t job;                  /* 0: none */
 };
 enum xc_breaker_word { XC_MAY_DRAIN, XC_FULL_CLUSTER, XC_FULL_CLASS, XC_FULL_JOB };
-/* Before a drain: is there room among the nodes that are drained within the window? *count gets how
- * many nodes the limit that is named (or the cluster's) has seen. */
+struct xc_breaker_seen {
+    unsigned count;    /* nodes that the limit which is named (or the cluster's) has seen */
+    unsigned window_s; /* within this time */
+};
+/* Before a drain: is there room among the nodes that are drained within the window? For nodes that say
+ * the same the window is twice as long with each `cluster` of them that are drained still: hardware
+ * does not break in one way everywhere, policies do. */
 enum xc_breaker_word xc_breaker_before(const struct xc_breaker *breaker,
                                        const struct xc_breaker_who *who,
                                        const struct xc_drains *drains, int64_t now,
-                                       unsigned *count);
+                                       struct xc_breaker_seen *seen);
 /* After the own drain, when `drains` is of a later second than it: may it stay? Of all that drained
  * at once the first ones stay, by time and name, so that all agree. A node that is not among the
  * drains may "stay". */
 enum xc_breaker_word xc_breaker_after(const struct xc_breaker *breaker,
                                       const struct xc_breaker_who *who,
-                                      const struct xc_drains *drains, int64_t now, unsigned *count);
-/* "8 nodes of the cluster are drained within 10 min, the limit is 8", for people. */
-void xc_breaker_text(enum xc_breaker_word word, const struct xc_breaker *breaker, unsigned count,
-                     const struct xc_breaker_who *who, char *text, size_t size);
+                                      const struct xc_drains *drains,
+                                      struct xc_breaker_seen *seen);
+/* "8 nodes of the cluster were drained within 10 min, the limit is 8", for people. */
+void xc_breaker_text(enum xc_breaker_word word, const struct xc_breaker *breaker,
+                     const struct xc_breaker_seen *seen, const struct xc_breaker_who *who,
+                     char *text, size_t size);
 
 /* ---- slots --------------------------------------------------------------------------------------- */
 
@@ -145,10 +152,12 @@ int xc_slots_look(int dir_fd, const char *kind, unsigned limit, unsigned window_
                   struct xc_slot_view *out, struct xc_error *error);
 /* 1: it is ours; 0: another node was faster; -1: error. */
 int xc_slots_claim(int dir_fd, const char *name, const char *node, struct xc_error *error);
+/* A refused node says so. now 0: by the directory's clock. */
+void xc_slots_refuse(int dir_fd, unsigned limit, const char *node, int64_t now);
 int64_t xc_slots_now(int dir_fd, const char *node, struct xc_error *error); /* -1: error */
 /* All limits at once: XC_MAY_DRAIN and the slots, or the limit that has none. -1: nobody can tell. */
 int xc_slots_take(int dir_fd, const struct xc_breaker *breaker, const struct xc_breaker_who *who,
-                  struct xc_slots *out, unsigned *count, struct xc_error *error);
+                  struct xc_slots *out, struct xc_breaker_seen *seen, struct xc_error *error);
 void xc_slots_release(int dir_fd, const struct xc_slots *slots);
 
 /* ---- what we have drained -------------------------------------------------------------------------- */

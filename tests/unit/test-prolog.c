@@ -288,33 +288,34 @@ static void limits_are_the_smaller_and_never_below_one(void **state)
 static void before_a_drain_others_within_the_window_count(void **state)
 {
     (void)state;
-    unsigned count;
-    struct xc_breaker breaker = {.cluster = 3, .class_ = 2, .job = 2, .window_s = 600};
+    struct xc_breaker_seen seen;
+    struct xc_breaker breaker = {.cluster = 4, .class_ = 2, .job = 2, .window_s = 600};
     struct xc_drains drains = drains_of("n1|drained|%d|xcloud: a [GPU01] (hgx, job 7)\n"
                                         "n2|drained|%d|xcloud: a [GPU01] (other, job 8)\n"
                                         "n3|drained|%d|xcloud: a [GPU01] (hgx, job 7)\n"
                                         "n4|drained|%d|by hand\n"
                                         "n5|idle|0|none\n",
                                         NOW - 10, NOW - 20, NOW - 700, NOW - 5);
-    assert_int_equal(xc_breaker_before(&breaker, &who, &drains, NOW, &count), XC_MAY_DRAIN);
-    assert_int_equal(count, 2);
+    assert_int_equal(xc_breaker_before(&breaker, &who, &drains, NOW, &seen), XC_MAY_DRAIN);
+    assert_int_equal(seen.count, 2);
     breaker.cluster = 2;
-    assert_int_equal(xc_breaker_before(&breaker, &who, &drains, NOW, &count), XC_FULL_CLUSTER);
+    assert_int_equal(xc_breaker_before(&breaker, &who, &drains, NOW, &seen), XC_FULL_CLUSTER);
     breaker.class_ = 1;
-    assert_int_equal(xc_breaker_before(&breaker, &who, &drains, NOW, &count), XC_FULL_CLASS);
+    assert_int_equal(xc_breaker_before(&breaker, &who, &drains, NOW, &seen), XC_FULL_CLASS);
     breaker.job = 1;
-    assert_int_equal(xc_breaker_before(&breaker, &who, &drains, NOW, &count), XC_FULL_JOB);
+    assert_int_equal(xc_breaker_before(&breaker, &who, &drains, NOW, &seen), XC_FULL_JOB);
     struct xc_breaker_who other = who;
     other.code = "NIC02"; /* another finding on the same job's nodes is no pattern */
     breaker = (struct xc_breaker){.cluster = 9, .job = 1, .window_s = 600};
-    assert_int_equal(xc_breaker_before(&breaker, &other, &drains, NOW, &count), XC_MAY_DRAIN);
+    assert_int_equal(xc_breaker_before(&breaker, &other, &drains, NOW, &seen), XC_MAY_DRAIN);
     xc_drains_clear(&drains);
 }
 
 static void of_those_that_drained_at_once_the_first_stay(void **state)
 {
     (void)state;
-    unsigned stay = 0, count;
+    unsigned stay = 0;
+    struct xc_breaker_seen seen;
     struct xc_breaker breaker = {.cluster = 3, .window_s = 600};
     struct xc_drains drains = drains_of("n1|drained|%d|xcloud: a [GPU01] (hgx, job 1)\n"
                                         "n2|drained|%d|xcloud: a [GPU01] (hgx, job 1)\n"
@@ -326,13 +327,31 @@ static void of_those_that_drained_at_once_the_first_stay(void **state)
         char name[8];
         snprintf(name, sizeof name, "n%d", i);
         struct xc_breaker_who me = {.node = name, .class_name = "hgx", .code = "GPU01", .job = 1};
-        bool stays = xc_breaker_after(&breaker, &me, &drains, NOW, &count) == XC_MAY_DRAIN;
+        bool stays = xc_breaker_after(&breaker, &me, &drains, &seen) == XC_MAY_DRAIN;
         assert_int_equal(stays, i == 5 || i <= 2); /* by time, then by name */
         stay += stays;
     }
     assert_int_equal(stay, 3);
     struct xc_breaker_who gone = {.node = "n9", .class_name = "hgx", .code = "GPU01"};
-    assert_int_equal(xc_breaker_after(&breaker, &gone, &drains, NOW, &count), XC_MAY_DRAIN);
+    assert_int_equal(xc_breaker_after(&breaker, &gone, &drains, &seen), XC_MAY_DRAIN);
+    xc_drains_clear(&drains);
+}
+
+static void the_same_finding_waits_longer_and_longer(void **state)
+{
+    (void)state;
+    struct xc_breaker_seen seen;
+    struct xc_breaker breaker = {.cluster = 2, .window_s = 600};
+    struct xc_breaker_who other = who;
+    other.code = "NIC02";
+    struct xc_drains drains = drains_of("n1|drained|%d|xcloud: a [GPU01] (hgx, job 1)\n"
+                                        "n2|drained|%d|xcloud: a [GPU01] (hgx, job 2)\n",
+                                        NOW - 700, NOW - 700);
+    assert_int_equal(xc_breaker_before(&breaker, &who, &drains, NOW, &seen), XC_FULL_CLUSTER);
+    assert_int_equal(seen.window_s, 1200);
+    assert_int_equal(xc_breaker_before(&breaker, &who, &drains, NOW + 500, &seen), XC_MAY_DRAIN);
+    /* what others break of waits for nobody */
+    assert_int_equal(xc_breaker_before(&breaker, &other, &drains, NOW, &seen), XC_MAY_DRAIN);
     xc_drains_clear(&drains);
 }
 
@@ -358,8 +377,8 @@ static void many_at_once_get_no_more_slots_than_there_are(void **state)
             struct xc_breaker breaker = {.cluster = 7, .class_ = 30, .job = 40, .window_s = 600};
             struct xc_breaker_who me = {.node = node, .class_name = "c", .code = "A01", .job = 3};
             struct xc_slots slots;
-            unsigned count;
-            int word = xc_slots_take(fd, &breaker, &me, &slots, &count, NULL);
+            struct xc_breaker_seen seen;
+            int word = xc_slots_take(fd, &breaker, &me, &slots, &seen, NULL);
             _exit(word == XC_MAY_DRAIN ? 10 : word == XC_FULL_CLUSTER ? 11 : 12);
         }
     for (int i = 0; i < 60; i++) {
@@ -383,9 +402,9 @@ static void age(int fd, const char *name, int seconds)
 static enum xc_breaker_word take(int fd, const char *node, struct xc_breaker breaker)
 {
     struct xc_slots slots;
-    unsigned count;
+    struct xc_breaker_seen seen;
     struct xc_breaker_who me = {.node = node, .class_name = "c", .code = "A01", .job = 3};
-    return (enum xc_breaker_word)xc_slots_take(fd, &breaker, &me, &slots, &count, NULL);
+    return (enum xc_breaker_word)xc_slots_take(fd, &breaker, &me, &slots, &seen, NULL);
 }
 
 static void slots_are_free_again_after_a_window_unless_many_are_refused(void **state)
@@ -703,6 +722,7 @@ int main(void)
         cmocka_unit_test(limits_are_the_smaller_and_never_below_one),
         cmocka_unit_test(before_a_drain_others_within_the_window_count),
         cmocka_unit_test(of_those_that_drained_at_once_the_first_stay),
+        cmocka_unit_test(the_same_finding_waits_longer_and_longer),
         cmocka_unit_test(many_at_once_get_no_more_slots_than_there_are),
         cmocka_unit_test(slots_are_free_again_after_a_window_unless_many_are_refused),
         cmocka_unit_test(a_slot_of_one_limit_is_given_back_when_another_is_full),
