@@ -344,6 +344,8 @@ static void carry_out(struct host *host)
     for (size_t i = 0; i < host->count; i++)
         if (host->changes[i].kind == HOST_FILE)
             write_file(host, &host->changes[i]);
+        else if (host->changes[i].kind == HOST_THREAD)
+            host_bind_thread(host, &host->changes[i]);
 }
 
 static int run(struct host *host, struct xc_error *error)

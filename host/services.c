@@ -155,9 +155,11 @@ void host_plan_services(struct host *host)
         return;
     }
     if (!host_cgroup2(root)) {
-        refuse(host,
-               "AllowedCPUs= needs cgroup v2: boot with systemd.unified_cgroup_hierarchy=1, or "
-               "say CPUAffinity= in system.conf and CPUAffinity= with all CPUs for slurmd");
+        struct host_units known = {0};
+        host_units_read(root, &known);
+        host->failed |= known.failed;
+        host_plan_affinity(host, &known);
+        host_units_clear(&known);
         return;
     }
     if (host_jobs_in_the_way(root)) {

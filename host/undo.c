@@ -215,11 +215,40 @@ static void restore_units(struct undo *undo)
     host_units_clear(&units);
 }
 
+/* On cgroup v1 what PID 1 has started since apply has its mask, and no record. */
+static void restore_later_thread(void *ctx, const char *unit, const char *tid)
+{
+    struct undo *undo = ctx;
+    xc_autoset struct xc_set is = XC_SET_EMPTY, all = XC_SET_EMPTY;
+    long number;
+    if (host_state_find(&undo->state, HOST_THREAD, tid) || undo->in->dry ||
+        !xc_to_long(tid, 1, INT32_MAX, &number) || !host_thread_cpus(undo->in->root, tid, &is) ||
+        !xc_set_subset(&is, &undo->state.cpus) ||
+        !xc_root_read_set(undo->in->root, &all, "/sys/devices/system/cpu/possible"))
+        return;
+    int rc = undo->in->system->bind(undo->in->system->ctx, (int)number, &all);
+    xc_autofree char *now = xc_set_format(&is), *list = xc_set_format(&all);
+    if (rc != -ESRCH)
+        host_say(undo->report, XC_HOST_SERVICES, rc < 0 ? XC_HOST_REFUSED : XC_HOST_RESTORED, unit,
+                 now, list, "%s", rc < 0 ? strerror(-rc) : "");
+}
+
+static void restore_threads_of_v1(struct undo *undo)
+{
+    struct host_units units = {0};
+    if (host_cgroup2(undo->in->root))
+        return;
+    host_units_read(undo->in->root, &units);
+    host_each_thread(undo->in->root, &units, restore_later_thread, undo);
+    host_units_clear(&units);
+}
+
 static void carry_out(struct undo *undo)
 {
     if (has_kind(undo, HOST_DROPIN)) {
         tell_systemd(undo);
         restore_units(undo);
+        restore_threads_of_v1(undo);
     }
     for (size_t i = 0; i < undo->state.count; i++) {
         const struct host_record *record = &undo->state.records[i];

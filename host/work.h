@@ -47,7 +47,7 @@ struct host_change {
     char *path;       /* within the root */
     char *what;       /* for the report */
     char *was, *want; /* texts as in the file; a drop-in's want is its content, its was NULL */
-    char *tag;        /* of an interrupt: who uses it */
+    char *tag;        /* of an interrupt: who uses it; of a thread: when it was started */
     bool is_so;       /* nothing to write; a drop-in that is wanted must be known, though */
 };
 struct host {
@@ -130,6 +130,14 @@ bool host_jobs_in_the_way(struct xc_root *root);
 void host_record_threads(struct host *host, char *const *cgroups);
 char *host_thread_started(struct xc_root *root, const char *tid); /* NULL: it has ended */
 bool host_thread_cpus(struct xc_root *root, const char *tid, struct xc_set *cpus);
+
+/* ---- cgroup v1 (affinity.c) -------------------------------------------------------------------------- */
+
+void host_plan_affinity(struct host *host, const struct host_units *units);
+void host_bind_thread(struct host *host, const struct host_change *change);
+/* Every thread of the host's own units, but for those that keep what they have; never a job's. */
+void host_each_thread(struct xc_root *root, const struct host_units *units,
+                      void (*each)(void *ctx, const char *unit, const char *tid), void *ctx);
 
 /* ---- writing (write.c) ------------------------------------------------------------------------------ */
 

@@ -213,6 +213,10 @@ static int fake_bind(void *ctx, int tid, const struct xc_set *cpus)
     m->binds++;
     m->bound = tid;
     snprintf(m->bound_to, sizeof m->bound_to, "%s", list);
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/%d/status", tid);
+    snprintf(text, sizeof text, "Name:\tx\nCpus_allowed_list:\t%s\nMems_allowed:\t1\n", list);
+    put(m, path, text);
     free(list);
     return 0;
 }
@@ -636,16 +640,71 @@ static void interrupts_that_refuse_are_excused_and_full_ones_are_told(void **sta
     is(m, "/proc/irq/24/smp_affinity_list", "4,12"); /* the rest goes on */
 }
 
+/* On cgroup v1 a process is in one group of each hierarchy. */
+static void put_v1(const struct machine *m, const char *pid, const char *tid, const char *name,
+                   const char *unit, const char *cpuset, const char *cpus, const char *start)
+{
+    char path[64], text[256];
+    put_thread(m, pid, tid, name, "", cpus, start);
+    snprintf(path, sizeof path, "/proc/%s/cgroup", tid);
+    snprintf(text, sizeof text, "4:cpuset:/%s\n1:name=systemd:/%s\n0::/%s\n", cpuset, unit, unit);
+    put(m, path, text);
+}
+
+static void mask_is(const struct machine *m, const char *tid, const char *cpus)
+{
+    char *status = xc_root_read(m->root, NULL, NULL, "/proc/%s/status", tid);
+    char *list = strstr(status, "allowed_list:\t") + 14;
+    list[strcspn(list, "\n")] = '\0';
+    assert_string_equal(list, cpus);
+    free(status);
+}
+
+static void on_cgroup_v1_threads_are_bound_and_jobs_are_not(void **state)
+{
+    struct machine *m = *state;
+    assert_int_equal(unlink(join(m, CG "/cgroup.controllers")), 0);
+    put_v1(m, "1", "1", "systemd", "init.scope", "", "0-15", "1");
+    put_v1(m, "50", "50", "cron", "system.slice/cron.service", "", "0-15", "7");
+    put_v1(m, "50", "51", "cron", "system.slice/cron.service", "", "5", "8");
+    put_v1(m, "52", "52", "bash", "user.slice/user-0.slice/session-1.scope", "", "0-15", "8");
+    put_v1(m, "60", "60", "python", "system.slice/slurmd.service", "slurm/uid_1/job_1/step_0", "1",
+           "9");
+    put_v1(m, "61", "61", "sshd", "system.slice/ssh.service", "slurm/uid_1/job_1/step_extern",
+           "1-7", "9");
+    put_v1(m, "62", "62", "slurmd", "system.slice/slurmd.service", "", "0-15", "9");
+    put_v1(m, "63", "63", "nginx", "system.slice/docker-1.scope", "docker/1", "0-15", "9");
+    assert_int_equal(apply(m), 0);
+    assert_int_equal(count(m, XC_HOST_REFUSED), 0);
+    static const char *const bound[] = {"1", "50", "51", "52"};
+    for (size_t i = 0; i < XC_COUNT(bound); i++)
+        mask_is(m, bound[i], "0,4,8,12");
+    mask_is(m, "60", "1");
+    mask_is(m, "61", "1-7");
+    mask_is(m, "62", "0-15");
+    mask_is(m, "63", "0-15");
+    char *text = xc_root_read(m->root, NULL, NULL, UNITS "/slurmd.service.d/" OURS);
+    assert_non_null(strstr(text, "\nCPUAffinity=0-15\n"));
+    free(text);
+    assert_false(there(m, UNITS "/service.d"));
+    put_v1(m, "70", "70", "late", "system.slice/late.service", "", "0,4,8,12", "99");
+    assert_int_equal(undo(m), 0);
+    mask_is(m, "1", "0-15");
+    mask_is(m, "51", "5");
+    mask_is(m, "61", "1-7");
+    mask_is(m, "70", "0-15");
+    assert_false(there(m, UNITS "/slurmd.service.d"));
+}
+
 static void without_systemd_or_cgroup_v2_the_rest_is_done(void **state)
 {
     struct machine *m = *state;
     assert_int_equal(unlink(join(m, CG "/cgroup.controllers")), 0);
     assert_int_equal(apply(m), 0);
-    assert_non_null(strstr(row(m, "services")->why, "cgroup v2"));
+    assert_non_null(strstr(row(m, "cgroup v1")->why, "cgroup v2"));
     is(m, "/proc/irq/default_smp_affinity", "1111");
     assert_int_equal(undo(m), 0);
     is(m, "/proc/irq/default_smp_affinity", "ffff");
-    assert_int_equal(m->reloads, 0);
     assert_int_equal(unlink(join(m, UNITS "/keep")), 0);
     assert_int_equal(rmdir(join(m, UNITS)), 0);
     assert_int_equal(apply(m), 0);
@@ -804,6 +863,7 @@ int main(void)
         test(a_service_that_was_started_later_is_given_back_too),
         test(a_thread_that_had_bound_itself_is_bound_again_unless_it_is_another),
         test(interrupts_that_refuse_are_excused_and_full_ones_are_told),
+        test(on_cgroup_v1_threads_are_bound_and_jobs_are_not),
         test(without_systemd_or_cgroup_v2_the_rest_is_done),
         test(jobs_without_a_cpuset_are_not_unbound),
         test(irqbalance_is_told_once),
