@@ -292,7 +292,7 @@ static void before_a_drain_others_within_the_window_count(void **state)
     struct xc_breaker breaker = {.cluster = 4, .class_ = 2, .job = 2, .window_s = 600};
     struct xc_drains drains = drains_of("n1|drained|%d|xcloud: a [GPU01] (hgx, job 7)\n"
                                         "n2|drained|%d|xcloud: a [GPU01] (other, job 8)\n"
-                                        "n3|drained|%d|xcloud: a [GPU01] (hgx, job 7)\n"
+                                        "n3|drained|%d|xcloud: a [GPU01] (other, job 9)\n"
                                         "n4|drained|%d|by hand\n"
                                         "n5|idle|0|none\n",
                                         NOW - 10, NOW - 20, NOW - 700, NOW - 5);
