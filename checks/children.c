@@ -109,12 +109,19 @@ static void take(struct chk_child *child)
     }
 }
 
-/* Whether it still runs. */
+/* Whether it still runs. What it has started goes with it, while its number is still its own. */
 static bool reap(struct chk_child *child)
 {
-    if (child->started && !child->ended && waitpid(child->pid, &child->status, WNOHANG) != 0)
-        child->ended = true;
-    return child->started && !child->ended;
+    siginfo_t info = {0};
+    if (!child->started || child->ended)
+        return false;
+    if (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == 0)
+        return true;
+    kill(-child->pid, SIGKILL);
+    waitpid(child->pid, &child->status, WNOHANG);
+    child->ended = true;
+    return false;
 }
 
 #define TICK_MS 5 /* how late the end of a child may be seen that left its pipe to another */
@@ -151,6 +158,8 @@ void chk_children(struct chk_child *children, size_t count, unsigned deadline_ms
 {
     int64_t begun = now_ms(), end = begun + deadline_ms;
     xc_autofree struct pollfd *fds = calloc(count ? count : 1, sizeof *fds);
+    struct sigaction before, plain = {.sa_handler = SIG_DFL};
+    sigaction(SIGCHLD, &plain, &before); /* ignored, it would take their statuses away */
     for (size_t i = 0; i < count; i++)
         start(&children[i], deadline_ms);
     int tick;
@@ -164,14 +173,15 @@ void chk_children(struct chk_child *children, size_t count, unsigned deadline_ms
                 take(&children[i]);
     }
     for (size_t i = 0; i < count; i++) {
-        if (children[i].started) /* its group, that is what it has started, too */
+        if (children[i].started && !children[i].ended) {
             kill(-children[i].pid, SIGKILL);
-        if (children[i].started && !children[i].ended)
-            kill(children[i].pid, SIGKILL);
+            kill(children[i].pid, SIGKILL); /* before its setsid() */
+        }
         if (children[i].fd >= 0)
             close(children[i].fd);
         children[i].fd = -1;
         children[i].text = xc_text_take(&children[i].read);
         xc_text_free(&children[i].read);
     }
+    sigaction(SIGCHLD, &before, NULL);
 }

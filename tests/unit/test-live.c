@@ -120,6 +120,42 @@ static void children_that_are_done_cost_no_deadline(void **state)
         free(children[i].text);
 }
 
+static void a_caller_that_ignores_its_children_gets_their_statuses(void **state)
+{
+    (void)state;
+    int number = 1;
+    struct chk_child child = {.run = says_hello, .data = &number, .keep = -1};
+    struct sigaction after;
+    signal(SIGCHLD, SIG_IGN);
+    chk_children(&child, 1, 10000);
+    assert_true(child.ended && WIFEXITED(child.status) && WEXITSTATUS(child.status) == 3);
+    sigaction(SIGCHLD, NULL, &after);
+    assert_ptr_equal(after.sa_handler, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL);
+    free(child.text);
+}
+
+/* What a program starts and leaves behind goes with it. */
+static void a_program_leaves_nobody_behind(void **state)
+{
+    (void)state;
+    char text[400], mark[300];
+    snprintf(mark, sizeof mark, "%s/mark", work);
+    snprintf(text, sizeof text, "#!/bin/sh\n(sleep 1; echo x > %s) &\nexit 0\n", mark);
+    struct chk_program program = {.path = NULL};
+    char path[300];
+    snprintf(path, sizeof path, "%s/leaves.sh", work);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0755);
+    assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    program.path = path;
+    chk_programs(&program, 1, 5000);
+    assert_true(program.child.ended && WEXITSTATUS(program.child.status) == 0);
+    free(program.child.text);
+    usleep(1500000);
+    assert_int_equal(access(mark, F_OK), -1);
+}
+
 static void a_child_has_nothing_of_ours_open(void **state)
 {
     (void)state;
@@ -474,6 +510,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(children_come_back_whatever_they_do),
         cmocka_unit_test(children_that_are_done_cost_no_deadline),
+        cmocka_unit_test(a_caller_that_ignores_its_children_gets_their_statuses),
+        cmocka_unit_test(a_program_leaves_nobody_behind),
         cmocka_unit_test(a_child_has_nothing_of_ours_open),
         cmocka_unit_test(a_program_has_no_environment_and_says_what_it_says),
         cmocka_unit_test(a_program_that_others_can_write_is_not_run),
