@@ -39,7 +39,8 @@ void host_each_thread(struct xc_root *root, const struct host_units *units,
     for (char **name = names; name && *name; name++) {
         xc_autofree char *unit = isdigit((unsigned char)**name) ? unit_of(root, *name) : NULL;
         xc_autofree char *command = unit ? xc_root_read_line(root, "/proc/%s/comm", *name) : NULL;
-        if (!unit || !command || is_kept(units, unit) || xc_starts(command, "slurm"))
+        if (!unit || !command || is_kept(units, unit) || xc_streq(command, "slurmd") ||
+            xc_starts(command, "slurmstepd"))
             continue;
         xc_autonames char **threads = xc_root_list(root, "/proc/%s/task", *name);
         for (char **thread = threads; thread && *thread; thread++)
