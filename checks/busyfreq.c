@@ -182,7 +182,9 @@ static void read_measured(const char *text, struct measured *out)
     out->count = 0;
     for (const char *line = text; *line && out->count < CPUS_TRIED_MAX;
          line += strcspn(line, "\n"), line += *line == '\n')
-        if (sscanf(line, "spin %d mhz %ld", &out->cpu[out->count], &out->mhz[out->count]) == 2)
+        if (sscanf(line, "spin %d mhz %ld", &out->cpu[out->count], &out->mhz[out->count]) == 2 &&
+            out->cpu[out->count] >= 0 && out->cpu[out->count] < XC_SET_LIMIT &&
+            out->mhz[out->count] >= 0 && out->mhz[out->count] < 100000)
             out->count++;
 }
 

@@ -32,9 +32,11 @@ static void memory_nodes(struct xc_root *root, int out)
     static const char key[] = "Mems_allowed_list:";
     xc_autofree char *text = xc_root_read(root, NULL, NULL, "/proc/self/status");
     char *line = text ? strstr(text, key) : NULL;
-    if (line)
-        chk_probe_line(out, "inside process mems %.*s", (int)strcspn(line, "\n") - (int)sizeof key,
-                       line + sizeof key);
+    if (line) {
+        line += sizeof key - 1;
+        line += strspn(line, " \t");
+        chk_probe_line(out, "inside process mems %.*s", (int)strcspn(line, "\n"), line);
+    }
 }
 
 static void limit(int out, const char *name, int resource)

@@ -13,7 +13,12 @@
 /* ---- what we use of NVML ------------------------------------------------------------------------ */
 
 typedef struct nvmlDevice_st *nvml_device;
-enum { NVML_SUCCESS = 0, NVML_NOT_SUPPORTED = 3, NVML_FUNCTION_NOT_FOUND = 13 };
+enum {
+    NVML_SUCCESS = 0,
+    NVML_INVALID_ARGUMENT = 2, /* of a field: this driver is older than it */
+    NVML_NOT_SUPPORTED = 3,
+    NVML_FUNCTION_NOT_FOUND = 13
+};
 
 struct nvml_pci { /* nvmlPciInfo_t, of …GetPciInfo_v3 */
     char bus_id_legacy[16];
@@ -42,6 +47,10 @@ struct nvml_fabric { /* nvmlGpuFabricInfo_v2_t */
     unsigned char state;
     unsigned health;
 };
+/* as NVML's own headers lay them out */
+_Static_assert(sizeof(struct nvml_pci) == 68, "nvmlPciInfo_t");
+_Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
+_Static_assert(sizeof(struct nvml_fabric) == 36, "nvmlGpuFabricInfo_v2_t");
 #define NVML_FABRIC_V2 ((unsigned)sizeof(struct nvml_fabric) | 2u << 24)
 
 enum { /* NVML_FI_DEV_… */
@@ -119,6 +128,11 @@ static bool good(const struct gpu *gpu, const char *key, int rc)
     return rc == NVML_SUCCESS;
 }
 
+static bool good_field(const struct gpu *gpu, const char *key, int rc)
+{
+    return rc != NVML_INVALID_ARGUMENT && good(gpu, key, rc);
+}
+
 static uint64_t field_number(const struct nvml_field *field)
 {
     switch (field->type) { /* nvmlValueType_t */
@@ -144,7 +158,7 @@ static bool field(const struct gpu *gpu, const char *key, unsigned id, unsigned 
     if (!gpu->nvml->fields)
         return false;
     int rc = gpu->nvml->fields(gpu->device, 1, &one);
-    if (!good(gpu, key, rc) || !good(gpu, key, one.rc))
+    if (!good_field(gpu, key, rc) || !good_field(gpu, key, one.rc))
         return false;
     *value = field_number(&one);
     return true;
@@ -187,10 +201,10 @@ static void link_errors(const struct gpu *gpu, unsigned link)
         all[i] = (struct nvml_field){.id = kinds[i].id, .scope = link};
     /* one call: each costs the driver half a millisecond, and there may be 144 links */
     if (!gpu->nvml->fields ||
-        !good(gpu, "link", gpu->nvml->fields(gpu->device, (int)XC_COUNT(kinds), all)))
+        !good_field(gpu, "link", gpu->nvml->fields(gpu->device, (int)XC_COUNT(kinds), all)))
         return;
     for (size_t i = 0; i < XC_COUNT(kinds); i++)
-        if (good(gpu, "link", all[i].rc))
+        if (good_field(gpu, "link", all[i].rc))
             chk_probe_line(gpu->out, "link %u:%u %s %" PRIu64, gpu->index, link, kinds[i].key,
                            field_number(&all[i]));
 }

@@ -66,7 +66,8 @@ int nvmlDeviceGetFieldValues(void *device, int count, struct field *fields)
     (void)device;
     for (int i = 0; i < count; i++) {
         fields[i].type = 1;
-        fields[i].rc = fields[i].id == 219 ? 3 : 0; /* one that this GPU does not have */
+        /* one that this GPU does not have, one that this driver does not know */
+        fields[i].rc = fields[i].id == 219 ? 3 : fields[i].id == 214 ? 2 : 0;
         fields[i].value = fields[i].id == 91 ? 2 : 0;
     }
     return 0;

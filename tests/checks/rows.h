@@ -108,6 +108,7 @@ static const struct row rows[] = {
     {"cpu.busy_freq", H100, NULL, {PROBE "/spin=spin 4 mhz 3790\nspin 55 mhz 2900\nspin 60 mhz 3790\nend\n"}, WARN, "cpu55: a busy core runs at 2900 MHz"},
     {"cpu.busy_freq", H100, NULL, {PROBE "/spin=spin node busy 1\nend\n"}, NA, "a job runs here"},
     {"cpu.busy_freq", VM, "least: 3700", {PROBE "/spin=spin node error No such file or directory\nend\n"}, UNKNOWN, "No such file or directory (a virtual machine without a PMU)"},
+    {"cpu.busy_freq", H100, NULL, {PROBE "/spin=spin -4 mhz 1\nspin 99999999 mhz 1\nspin 4 mhz 99999999999\nend\n"}, UNKNOWN, "no CPU could be tried"},
     {"cpu.busy_freq", H100, NULL, {PROBE "/spin=spin 4 error Invalid argument\nend\n"}, UNKNOWN, "no CPU could be tried"},
     {"cpu.busy_freq", H100, NULL, {0}, NA, "only a running machine"},
 
