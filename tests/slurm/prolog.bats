@@ -44,7 +44,6 @@ HealthCheckProgram=$DIR/etc/health
 HealthCheckInterval=3600"
     for node in $NODE_LIST; do mend $node; done
     cluster_up
-    scontrol create partitionname=dev nodes=ALL oversubscribe=force:4 state=up
 }
 teardown_file() {
     cluster_down
@@ -63,7 +62,7 @@ back() { # no job is left, and all nodes are in use again: for a while, since a 
     local quiet=0
     scancel -u nobody
     for _ in $(seq 150); do
-        if [ -z "$(squeue -h)$(ls "$DIR/running")" ] && [ "$(sinfo -h -N -p all -o %T | grep -cx idle)" = 8 ]; then
+        if [ -z "$(squeue -h)$(ls "$DIR/running")" ] && [ "$(sinfo -h -N -o %T | grep -cx idle)" = 8 ]; then
             quiet=$((quiet + 1))
             [ $quiet -lt 4 ] || return 0
         else
@@ -78,6 +77,10 @@ back() { # no job is left, and all nodes are in use again: for a while, since a 
     sinfo -N -o '%N %T %E' >&2
     return 1
 }
+
+# When several nodes of a job fail, slurmd tells the controller every 15 s again (22.05): a node that is
+# resumed in between is drained anew, with Slurm's own words. The daemons forget it when they end.
+forget() { "$HERE/cluster" restart "$DIR"; }
 
 # The nodes' machines are links to the files of the good one: a file is taken away, or made anew.
 mend() { rm -rf "$ROOTS/$1" "$DIR/dirty/$1" && cp -al "$ROOTS/good" "$ROOTS/$1"; }
@@ -128,15 +131,15 @@ YAML
 }
 wide='breaker: { cluster: 8, class: 8, job: 8 }'
 
-reason() { sinfo -h -N -p all -n "$1" -o '%T %E'; }
-drained() { sinfo -h -N -p all -o "%N %T %E" >&2; sinfo -h -N -p all -o "%N %T" | sed -n "s, drain.*,,p"; }
+reason() { sinfo -h -N -n "$1" -o '%T %E'; }
+drained() { sinfo -h -N -o "%N %T %E" >&2; sinfo -h -N -o "%N %T" | sed -n "s, drain.*,,p"; }
 by_us() { # how many nodes are drained with a reason of ours; all reasons are shown when the test fails
-    sinfo -h -N -p all -o '%N %T %E' >&2
-    sinfo -h -N -p all -t drain -o %E | grep -c '^xcloud: '
+    sinfo -h -N -o '%N %T %E' >&2
+    sinfo -h -N -t drain -o %E | grep -c '^xcloud: '
 }
 wait_drained() { # COUNT
     for _ in $(seq 100); do
-        [ "$(sinfo -h -N -p all -o %T | grep -cx drained)" -ge "$1" ] && return
+        [ "$(sinfo -h -N -o %T | grep -cx drained)" -ge "$1" ] && return
         sleep 0.1
     done
     sinfo -N -o '%N %T %E' >&2
@@ -209,8 +212,9 @@ many_jobs() { # the same job again and again, on all nodes: what users do
     many_jobs
     sleep 3
     expect drained "$(by_us)" 3
-    contains "$(said)" "is not drained, the breaker is open: 3 nodes of the cluster were drained within 10 min, the limit is 3"
+    contains "$(said)" "is not drained, the breaker is open: 3 nodes of the cluster were drained within "
     lacks "$(sinfo -N -o %E)" "Prolog error"
+    forget
 }
 
 @test "the same with slots in a shared directory" {
@@ -221,6 +225,7 @@ many_jobs() { # the same job again and again, on all nodes: what users do
     expect drained "$(by_us)" 3
     expect slots "$(ls "$DIR/slots" | grep -c '^cluster\.')" 3
     # a directory that nodes cannot trust counts nothing, so nothing is drained
+    forget
     back
     chmod 777 "$DIR/slots"
     as_user srun -N8 -n8 true
@@ -235,6 +240,7 @@ many_jobs() { # the same job again and again, on all nodes: what users do
     sleep 3
     expect drained "$(by_us)" 2
     contains "$(said)" "say MEM01 already, the limit is 2: this is taken for a fault of the policy, not of the nodes"
+    forget
 }
 
 @test "mode observe, mode bind and a policy that is not armed drain nothing, and count what they would" {
@@ -346,12 +352,14 @@ C
 jobs:
   - { when: { partition: dev }, checks: skip }
   - { when: { reservation: 'maint*' }, checks: skip }"
+    scontrol create partitionname=dev nodes=ALL oversubscribe=force:4 state=up
     run -0 as_user srun -p dev -w p6 -N1 echo ran
+    scontrol delete partitionname=dev
     scontrol create reservation=maint1 users=nobody nodes=p6 starttime=now duration=10 flags=ignore_jobs >/dev/null
     run -0 as_user srun --reservation=maint1 -w p6 -N1 echo ran
     scontrol delete reservation=maint1
     expect drained "$(drained)" ""
-    as_user srun -p all -w p6 -N1 --immediate=5 true || true
+    as_user srun -w p6 -N1 --immediate=5 true || true
     wait_drained 1
 }
 
