@@ -554,8 +554,8 @@ static void run_strays(const struct xc_check_input *in, struct xc_findings *out)
             judge_process(in, *name, &housekeeping, &strays);
     xc_autofree char *want = xc_set_format(&housekeeping);
     if (strays.seen <= 1)
-        chk_say(out, xc_root_is_live(in->root) ? XC_CHECK_UNKNOWN : XC_CHECK_NA, (struct chk_words){0},
-                "no process but PID 1 is to be seen in /proc");
+        chk_say(out, xc_root_is_live(in->root) ? XC_CHECK_UNKNOWN : XC_CHECK_NA,
+                (struct chk_words){0}, "no process but PID 1 is to be seen in /proc");
     else if (strays.count > (size_t)most)
         chk_say(out, strayed(in, XC_HOST_SERVICES),
                 (struct chk_words){.want = want,
