@@ -419,6 +419,51 @@ health() { # NODE [OPTIONS]: as Slurm runs it
     wrapper health
 }
 
+@test "inside NHC: check_xcloud fails with the finding, and is quiet about our own trouble" {
+    site enforce <<<"$wide"
+    lose p7 /etc/nccl/topo.xml
+    cat >"$DIR/nhc" <<'SH'
+die() { shift; echo "die: $*"; }
+dbg() { echo "dbg: $*"; }
+. "$1"
+shift
+check_xcloud "$@"
+SH
+    run -1 bash "$DIR/nhc" "$STAGE/share/doc/xcloud-bind/nhc/xcloud.nhc" --prefix "$DIR/nodes/p7" --node p7
+    contains "$output" "die: check_xcloud: topo.file /etc/nccl/topo.xml: the topology file is not there"
+    run -0 bash "$DIR/nhc" "$STAGE/share/doc/xcloud-bind/nhc/xcloud.nhc" --prefix "$DIR/nodes/p6" --node p6
+    echo 'mode: [' >"$DIR/nodes/p7/etc/xcloud/policy.yaml"
+    run -0 bash "$DIR/nhc" "$STAGE/share/doc/xcloud-bind/nhc/xcloud.nhc" --prefix "$DIR/nodes/p7" --node p7
+    expect drained "$(drained)" ""
+}
+
+@test "the epilog drains for a process that has the job's GPU open still, and for no other GPU" {
+    site enforce "    checks:
+      gpu.leftovers: drain" <<<"$wide"
+    for node in p1 p2; do
+        touch "$DIR/dirty/$node"
+        mkdir -p "$ROOTS/$node/proc/6000/fd"
+        echo train >"$ROOTS/$node/proc/6000/comm"
+    done
+    ln -s /dev/nvidia7 "$ROOTS/p2/proc/6000/fd/5"
+    # the prolog finds nothing yet; what the job leaves is there when it ends
+    run -0 as_user srun -w p1 -N1 --gres=gpu:1 sleep 1
+    wait_epilog() { for _ in $(seq 50); do grep -qs "epilog.runs" "$DIR/nodes/$1/run/xcloud/tally" && return; sleep 0.1; done; return 1; }
+    wait_epilog p1
+    expect drained "$(drained)" ""
+    gpu=$(sed -n 's/.*"SLURM_JOB_GPUS=\(.*\)".*/\1/p; s/^SLURM_JOB_GPUS=//p' "$DIR/log/env.epilog.p1" | tail -n 1)
+    as_user srun -w p1 -N1 --gres=gpu:1 sleep 2 &
+    sleep 1
+    ln -s "/dev/nvidia$gpu" "$ROOTS/p1/proc/6000/fd/5"
+    wait $!
+    wait_drained 1
+    contains "$(reason p1)" "drained xcloud: gpu.leftovers"
+    contains "$(reason p1)" "process train (6000)"
+    run -0 as_user srun -w p2 -N1 --gres=gpu:1 true
+    wait_epilog p2
+    expect drained "$(drained)" p1
+}
+
 @test "thirty prologs at once on one node: the counters and the tally are whole" {
     site enforce <<<"$wide"
     for i in $(seq 30); do
