@@ -28,8 +28,7 @@ static char *unit_of(struct xc_root *root, const char *pid)
 static bool is_kept(const struct host_units *units, const char *name)
 {
     const struct host_unit *unit = host_units_find(units, name);
-    return xc_streq(name, "slurmd.service") || xc_starts(name, "slurmd@") ||
-           (unit && (unit->pinned || unit->jobs));
+    return host_unit_starts_jobs(units, name) || (unit && unit->pinned);
 }
 
 void host_each_thread(struct xc_root *root, const struct host_units *units,

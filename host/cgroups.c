@@ -60,7 +60,7 @@ static void walk(struct xc_root *root, const char *directory, unsigned depth, st
         if (!service && !slice)
             continue;
         struct xc_text path = XC_TEXT_INIT;
-        xc_text_addf(&path, "%s/%s", directory, *entry);
+        xc_text_addf(&path, "%s%s%s", directory, *directory ? "/" : "", *entry);
         char *full = xc_text_take(&path);
         if (slice && full && depth < SLICE_DEPTH)
             walk(root, full, depth + 1, names);
@@ -74,29 +74,37 @@ static void walk(struct xc_root *root, const char *directory, unsigned depth, st
 char **host_service_cgroups(struct xc_root *root)
 {
     struct names names = {0};
-    walk(root, "system.slice", 0, &names);
+    walk(root, "", 0, &names);
     return take_names(&names);
 }
 
-/* slurmd's scope may be in any slice (cgroup.conf: CgroupSlice=). */
-static bool has_jobs(struct xc_root *root, const char *slice)
+/* slurmd's scope may be in any slice (cgroup.conf: CgroupSlice=), and slurmd too. */
+static bool has_jobs(struct xc_root *root, const char *slice, unsigned depth)
 {
     xc_autonames char **entries = xc_root_list(root, HOST_CGROUP "/%s", slice);
-    for (char **entry = entries; entry && *entry; entry++)
+    for (char **entry = entries; entry && *entry; entry++) {
         if (ends(*entry, "slurmstepd.scope") || xc_streq(*entry, "slurmstepd.scope") ||
-            xc_streq(*entry, "slurmd.service"))
+            xc_streq(*entry, "slurmd.service") || xc_starts(*entry, "slurmd@"))
             return true;
+        if (!ends(*entry, ".slice") || depth >= SLICE_DEPTH)
+            continue;
+        struct xc_text text = XC_TEXT_INIT;
+        xc_text_addf(&text, "%s/%s", slice, *entry);
+        xc_autofree char *path = xc_text_take(&text);
+        if (!path || has_jobs(root, path, depth + 1)) /* without memory: not narrowed */
+            return true;
+    }
     return false;
 }
 
-char **host_top_cgroups(struct xc_root *root, const char *except)
+char **host_top_cgroups(struct xc_root *root, const char *except, const struct host_units *units)
 {
     struct names names = {0};
     xc_autonames char **entries = xc_root_list(root, HOST_CGROUP);
     for (char **entry = entries; entry && *entry; entry++)
         if ((ends(*entry, ".slice") || xc_streq(*entry, "init.scope")) &&
             !xc_streq(*entry, "system.slice") && !host_matches(except, *entry) &&
-            !has_jobs(root, *entry))
+            !host_units_put_jobs_into(units, *entry) && !has_jobs(root, *entry, 0))
             add_name(&names, strdup(*entry));
     return take_names(&names);
 }

@@ -41,7 +41,7 @@ static void want_service_dropins(struct host *host, const struct host_units *uni
     want_exception(host, "slurmd@.service");
     for (size_t i = 0; i < units->count; i++) {
         const char *dot = strrchr(units->list[i].name, '.');
-        if (dot && xc_streq(dot, ".service"))
+        if (dot && xc_streq(dot, ".service") && (units->list[i].pinned || units->list[i].jobs))
             want_exception(host, units->list[i].name);
     }
 }
@@ -51,7 +51,7 @@ static void want_top_dropins(struct host *host, const struct host_units *units, 
     static const char *const always[] = {"init.scope", "machine.slice", "user.slice"};
     for (size_t i = 0; i < XC_COUNT(always); i++) {
         const struct host_unit *unit = host_units_find(units, always[i]);
-        if (!unit || !unit->pinned)
+        if ((!unit || !unit->pinned) && !host_units_put_jobs_into(units, always[i]))
             want_cpus(host, always[i], i == 0 ? "Scope" : "Slice");
     }
     for (char *const *top = tops; *top; top++) {
@@ -91,8 +91,7 @@ static bool plan_cgroup(struct host *host, const struct host_units *units, const
 {
     const char *name = base_name(cgroup);
     const struct host_unit *unit = host_units_find(units, name);
-    bool slurmd = xc_streq(name, "slurmd.service") || xc_starts(name, "slurmd@");
-    if (slurmd || (unit && (unit->pinned || unit->jobs))) {
+    if (host_unit_starts_jobs(units, name) || (unit && unit->pinned)) {
         keep(host, cgroup, unit);
         return false;
     }
@@ -170,7 +169,7 @@ void host_plan_services(struct host *host)
     struct host_units units = {0};
     host_units_read(root, &units);
     xc_autonames char **tops =
-        host_top_cgroups(root, host_param(host->in, "host.slices", "except"));
+        host_top_cgroups(root, host_param(host->in, "host.slices", "except"), &units);
     xc_autonames char **services = host_service_cgroups(root);
     host->failed |= units.failed || !tops || !services;
     if (!host->failed) {

@@ -12,8 +12,10 @@ static const char *const unit_dirs[] = {
 
 void host_units_clear(struct host_units *units)
 {
-    for (size_t i = 0; i < units->count; i++)
+    for (size_t i = 0; i < units->count; i++) {
         free(units->list[i].name);
+        free(units->list[i].slice);
+    }
     free(units->list);
     *units = (struct host_units){0};
 }
@@ -71,23 +73,48 @@ static const char *value_of(const char *line, const char *key)
     return line + strspn(line, " \t");
 }
 
-static void judge_line(const char *line, bool *pinned, bool *exec, bool *jobs)
+/* What one file says of its unit. */
+struct said {
+    bool pinned[2], exec, jobs; /* exec: the line before was of an Exec…= */
+    const char *slice;
+};
+
+static void judge_line(const char *line, struct said *said)
 {
     static const char *const keys[] = {"AllowedCPUs", "CPUAffinity"};
     for (size_t i = 0; i < XC_COUNT(keys); i++) {
         const char *value = value_of(line, keys[i]);
         if (value)
-            pinned[i] = *value != '\0'; /* an empty one takes back what stands above it */
+            said->pinned[i] = *value != '\0'; /* an empty one takes back what stands above it */
     }
-    *exec = xc_starts(line, "Exec");
-    if (*exec && names_slurmd(line))
-        *jobs = true;
+    const char *slice = value_of(line, "Slice");
+    if (slice && *slice)
+        said->slice = slice;
+    said->exec = xc_starts(line, "Exec");
+    said->jobs |= said->exec && names_slurmd(line);
+}
+
+static void take_said(struct host_units *units, const char *name, const struct said *said)
+{
+    bool pinned = said->pinned[0] || said->pinned[1];
+    if (!pinned && !said->jobs && !said->slice)
+        return;
+    struct host_unit *unit = unit_of(units, name);
+    if (!unit)
+        return;
+    unit->pinned |= pinned;
+    unit->jobs |= said->jobs;
+    if (said->slice && !unit->slice) { /* the directories come in the order of their rank */
+        unit->slice = strdup(said->slice);
+        units->failed |= !unit->slice;
+    }
 }
 
 static void judge_file(struct xc_root *root, struct host_units *units, const char *unit,
                        const char *path)
 {
-    bool pinned[2] = {false, false}, exec = false, jobs = false, joined = false;
+    struct said said = {0};
+    bool joined = false;
     xc_autofree char *text = xc_root_read(root, NULL, NULL, "%s", path);
     for (char *line = text, *next; line; line = next) {
         next = strchr(line, '\n');
@@ -97,18 +124,12 @@ static void judge_file(struct xc_root *root, struct host_units *units, const cha
         if (*line == '#' || *line == ';')
             continue;
         if (!joined)
-            judge_line(line, pinned, &exec, &jobs);
-        else if (exec && names_slurmd(line))
-            jobs = true;
+            judge_line(line, &said);
+        else if (said.exec && names_slurmd(line))
+            said.jobs = true;
         joined = ends(line, "\\");
     }
-    if (!pinned[0] && !pinned[1] && !jobs)
-        return;
-    struct host_unit *found = unit_of(units, unit);
-    if (found) {
-        found->pinned |= pinned[0] || pinned[1];
-        found->jobs |= jobs;
-    }
+    take_said(units, unit, &said);
 }
 
 static bool is_unit(const char *name)
@@ -186,4 +207,28 @@ const struct host_unit *host_units_find(const struct host_units *units, const ch
             general = &units->list[i];
     }
     return general;
+}
+
+bool host_unit_starts_jobs(const struct host_units *units, const char *name)
+{
+    const struct host_unit *unit = host_units_find(units, name);
+    return xc_streq(name, "slurmd.service") || xc_starts(name, "slurmd@") || (unit && unit->jobs);
+}
+
+/* "site-gpu.slice" is in "site.slice". */
+static bool is_below(const char *slice, const char *top)
+{
+    size_t stem = strlen(top) - strlen(".slice");
+    return xc_streq(slice, top) || (strncmp(slice, top, stem) == 0 && slice[stem] == '-');
+}
+
+bool host_units_put_jobs_into(const struct host_units *units, const char *slice)
+{
+    for (size_t i = 0; i < units->count; i++) {
+        const struct host_unit *unit = &units->list[i];
+        if (unit->slice && ends(slice, ".slice") && is_below(unit->slice, slice) &&
+            host_unit_starts_jobs(units, unit->name))
+            return true;
+    }
+    return false;
 }

@@ -104,6 +104,7 @@ struct host_unit {
     char *name; /* "sshd.service", "getty@.service"; "service": for all of that type */
     bool pinned; /* the site says AllowedCPUs= or CPUAffinity= */
     bool jobs;   /* it starts slurmd */
+    char *slice; /* NULL: not said */
 };
 struct host_units {
     struct host_unit *list;
@@ -114,16 +115,21 @@ void host_units_clear(struct host_units *units);
 void host_units_read(struct xc_root *root, struct host_units *units);
 /* By name, or an instance by its template's; NULL: none of them says anything of interest. */
 const struct host_unit *host_units_find(const struct host_units *units, const char *name);
+/* Whether it starts jobs: slurmd by its name, or by what its file says. */
+bool host_unit_starts_jobs(const struct host_units *units, const char *name);
+/* Whether a unit that starts jobs is to live in this slice at the top, also when it does not run yet. */
+bool host_units_put_jobs_into(const struct host_units *units, const char *slice);
 
 /* ---- cgroups (cgroups.c) ---------------------------------------------------------------------------- */
 
 #define HOST_CGROUP "/sys/fs/cgroup"
 
 bool host_cgroup2(struct xc_root *root);
-/* Paths below HOST_CGROUP of every service in system.slice, by name; NULL without memory. */
+/* Paths below HOST_CGROUP of every service, in whatever slice: service.d is for them all. NULL without
+ * memory. */
 char **host_service_cgroups(struct xc_root *root);
 /* Slices at the top other than system.slice and those that jobs live in, and init.scope. */
-char **host_top_cgroups(struct xc_root *root, const char *except);
+char **host_top_cgroups(struct xc_root *root, const char *except, const struct host_units *units);
 /* Whether turning the cpuset controller on would go through running jobs. */
 bool host_jobs_in_the_way(struct xc_root *root);
 /* Records every thread in these cgroups that has bound itself. */

@@ -244,6 +244,7 @@ static void put_host(struct machine *m)
     put(m, CG "/system.slice/cgroup.subtree_control", "cpuset cpu");
     put_cgroup(m, "init.scope", "");
     put_cgroup(m, "user.slice", "");
+    put_cgroup(m, "user.slice/user-7.slice/user@7.service", "");
     put_cgroup(m, "system.slice", "");
     put_cgroup(m, "system.slice/cron.service", "");
     put_cgroup(m, "system.slice/hand.service", "2-3"); /* written by hand into cgroupfs */
@@ -576,6 +577,30 @@ static void a_unit_that_the_site_has_pinned_keeps_its_cpus(void **state)
     assert_false(there(m, UNITS "/weka.service.d"));
 }
 
+static void a_slice_that_jobs_live_in_or_will_live_in_stays_open(void **state)
+{
+    struct machine *m = *state;
+    put_cgroup(m, "gpu.slice", "");
+    put_cgroup(m, "gpu.slice/gpu-jobs.slice/lab_slurmstepd.scope", "");
+    put_cgroup(m, "site.slice", "");
+    put_cgroup(m, "site.slice/agent.service", "");
+    put_cgroup(m, "storage.slice", "");
+    /* slurmd is not there yet: apply runs before it at boot */
+    put(m, "/etc/systemd/system/slurmd.service.d/slice.conf",
+        "[Service]\nSlice=site-slurm.slice\n");
+    put(m, "/etc/systemd/system/agent.service", "[Service]\nSlice=site.slice\n");
+    assert_int_equal(apply(m), 0);
+    is(m, CG "/gpu.slice/cpuset.cpus", "");
+    is(m, CG "/site.slice/cpuset.cpus", "");
+    is(m, CG "/site.slice/agent.service/cpuset.cpus", "0,4,8,12"); /* by service.d */
+    is(m, CG "/storage.slice/cpuset.cpus", "0,4,8,12");
+    assert_false(there(m, UNITS "/agent.service.d"));
+    assert_int_equal(undo(m), 0);
+    is(m, CG "/site.slice/agent.service/cpuset.cpus", "0-15");
+    is(m, CG "/storage.slice/cpuset.cpus", "0-15");
+    is(m, CG "/user.slice/user-7.slice/user@7.service/cpuset.cpus", "0-15");
+}
+
 static void a_drop_in_for_all_services_is_the_sites(void **state)
 {
     struct machine *m = *state;
@@ -858,6 +883,7 @@ int main(void)
         test(nothing_to_do_is_said),
         test(cpus_that_are_not_there_are_an_error),
         test(a_unit_that_the_site_has_pinned_keeps_its_cpus),
+        test(a_slice_that_jobs_live_in_or_will_live_in_stays_open),
         test(a_drop_in_for_all_services_is_the_sites),
         test(what_somebody_has_changed_since_is_left),
         test(a_service_that_was_started_later_is_given_back_too),
