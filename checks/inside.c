@@ -2,6 +2,7 @@
  * topology file, the others of its job? */
 #include <inttypes.h>
 
+#include <xcloud/nccl.h>
 #include <xcloud/topo.h>
 
 #include "live.h"
@@ -429,19 +430,34 @@ static const struct xc_check rendezvous = {
 
 /* ---- inside.env ------------------------------------------------------------------------------------- */
 
-/* What spoils a job's speed and is often forgotten in an image or a script. */
+/* What spoils a job's speed, is often forgotten in an image or a script, and is right for NCCL. */
 static const struct {
     const char *name, *value, *what;
 } slow[] = {
-    {"NCCL_P2P_DISABLE", "1", "GPUs do not use NVLink"},
-    {"NCCL_SHM_DISABLE", "1", "GPUs do not use shared memory"},
-    {"NCCL_IB_DISABLE", "1", "NCCL does not use RDMA"},
-    {"NCCL_NET_GDR_LEVEL", "0", "NICs do not reach GPU memory"},
     {"NCCL_NET_GDR_LEVEL", "LOC", "NICs do not reach GPU memory"},
     {"NCCL_NVLS_ENABLE", "0", "NVLink SHARP is off"},
-    {"NCCL_DEBUG", "TRACE", "NCCL writes a line for each operation"},
     {"CUDA_LAUNCH_BLOCKING", "1", "every kernel is waited for"},
 };
+
+/* What NCCL does not take as it is meant, or only for finding faults. */
+static void against_nccl(const struct xc_check_input *in, struct xc_findings *out, const char *text)
+{
+    struct xc_nccl_values values = {0};
+    struct xc_nccl_findings wrong = {0};
+    for (const char *line = text; line; line = strchr(line, '\n'), line += line != NULL) {
+        char name[64], value[900];
+        if (sscanf(line, "env %63[A-Z0-9a-z_] = %899[^\n]", name, value) == 2)
+            xc_nccl_add(&values, name, value, "environment");
+    }
+    struct xc_nccl_input input = {.values = &values, .node = in->node, .rules = in->rules};
+    if (!values.failed && xc_nccl_lint(&input, &wrong, NULL) == 0)
+        for (size_t i = 0; i < wrong.count; i++)
+            chk_say(out, chk_bad(in),
+                    (struct chk_words){.device = wrong.list[i].name, .hint = wrong.list[i].fix},
+                    "%s", wrong.list[i].what);
+    xc_nccl_findings_clear(&wrong);
+    xc_nccl_values_clear(&values);
+}
 
 /* What the policy wants of a variable, against what the process has. */
 static void against_policy(const struct xc_check_input *in, struct xc_findings *out,
@@ -476,6 +492,7 @@ static void run_env(const struct xc_check_input *in, struct xc_findings *out)
             chk_say(out, chk_bad(in),
                     (struct chk_words){.device = slow[i].name, .hint = "unset it"}, "it is %s: %s",
                     value, slow[i].what);
+    against_nccl(in, out, text);
     against_policy(in, out, text);
     if (out->count > before)
         return;

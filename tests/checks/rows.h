@@ -687,8 +687,9 @@ static const struct row rows[] = {
     {"inside.rendezvous", H100, "", {IN("")}, NA, "this job has one task"},
 
     {"inside.env", H100, NULL, {IN("env NCCL_DEBUG = WARN\n")}, PASS, "1 NCCL variables, none that slows it down"},
-    {"inside.env", H100, NULL, {IN("env NCCL_P2P_DISABLE = 1\n")}, WARN, "NCCL_P2P_DISABLE: it is 1: GPUs do not use NVLink"},
-    {"inside.env", H100, "", {IN("env NCCL_DEBUG = trace\n")}, FAIL, "NCCL_DEBUG: it is trace"},
+    {"inside.env", H100, NULL, {IN("env NCCL_P2P_DISABLE = 1\n")}, WARN, "NCCL_P2P_DISABLE: no GPU reads another directly"},
+    {"inside.env", H100, NULL, {IN("env NCCL_DEBGU = WARN\n")}, WARN, "did you mean NCCL_DEBUG?"},
+    {"inside.env", H100, "", {IN("env NCCL_DEBUG = trace\n")}, FAIL, "NCCL_DEBUG: for finding faults"},
     {"inside.env", H100, NULL, {IN("env NCCL_IB_HCA = mlx5\n")}, FAIL, "NCCL_IB_HCA: it is mlx5, and the policy forbids it"},
     {"inside.env", H100, NULL, {IN("env NCCL_X = 1\n")}, FAIL, "NCCL_X: it is 1; want 5", .policy = "  env: { NCCL_X: { value: 5, set: force }, NCCL_Y: { value: \"${cores}\", set: force } }\n"},
     {"inside.env", H100, NULL, {IN("")}, FAIL, "NCCL_X: it is not set", .policy = "  env: { NCCL_X: { value: 5, set: force } }\n"},
