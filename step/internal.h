@@ -73,7 +73,8 @@ void records_prune(int dir_fd);
 
 /* ---- the topology file ---------------------------------------------------------------------------- */
 
-#define STEP_EXEC XC_BINDIR "/xcloud-exec"
+#define STEP_EXEC   XC_BINDIR "/xcloud-exec"
+#define STEP_INSIDE XC_BINDIR "/xcloud-inside"
 #define STEP_WHY    160  /* bytes of a reason */
 #define STEP_PLACED 1100 /* of a path that policy allows, and a directory */
 

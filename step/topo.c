@@ -27,6 +27,8 @@ static void tell_hook(const struct xc_step *step, const struct xc_step_host *hos
     }
     if (step->rules->bind.torchrun && access(STEP_EXEC, X_OK) == 0)
         host->set(host->ctx, "XCLOUD_EXEC", STEP_EXEC);
+    if (access(STEP_INSIDE, X_OK) == 0)
+        host->set(host->ctx, "XCLOUD_INSIDE", STEP_INSIDE);
 }
 
 /* A bundle (srun --container) is entered after the last hook: nothing can be proven there. */
@@ -41,6 +43,7 @@ void topo_forget_outer(const struct xc_step_host *host)
     host->unset(host->ctx, "XCLOUD_TOPO_FILE");
     host->unset(host->ctx, "XCLOUD_TOPO_KEEP");
     host->unset(host->ctx, "XCLOUD_EXEC");
+    host->unset(host->ctx, "XCLOUD_INSIDE");
 }
 
 void topo_open(struct xc_step *step, const struct xc_step_host *host)

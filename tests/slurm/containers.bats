@@ -231,6 +231,14 @@ worker $LOWER"
     done
 }
 
+@test "xcloud-inside says in any image what the job sees there" {
+    [ -x "$STAGE/bin/xcloud-inside" ] || skip "no static libraries here: it was not built"
+    run as_user env NCCL_DEBGU=WARN srun -N1 -c"$CPUS" --container-image="$PLAIN" "$STAGE/bin/xcloud-inside"
+    contains "$output" "PASS    inside.topo"
+    contains "$output" "inside.affinity cpu$(list 0 "$LAST"): $CPUS CPUs"
+    contains "$output" "WARN    inside.env NCCL_DEBGU: no NCCL from 2.8 to 2.30 knows it"
+}
+
 @test "topo.file: none leaves everything alone" {
     bind_policy <<<"topo: {file: none}"
     run -0 as_user srun -N1 -c"$CPUS" --container-image="$OWN" sh -c 'echo "$NCCL_TOPO_FILE"; ls /opt'
