@@ -314,7 +314,8 @@ static char *module_version(const char *text)
 static char *library_version(const struct xc_check_input *in)
 {
     static const char *const places[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
-                                         "/usr/lib64", "/usr/lib"};
+                                         "/usr/lib64", "/usr/lib",
+                                         "/usr/local/nvidia/lib64"}; /* the last: in pods */
     static const char prefix[] = "libnvidia-ml.so.";
     char *found = NULL;
     for (size_t i = 0; i < XC_COUNT(places) && !found; i++) {
