@@ -111,22 +111,58 @@ static bool make_target(const char *path)
     return true;
 }
 
-/* Where the container's root cannot be written and lacks the target: its tmpfs (enroot's fstab). */
-static const char *const elsewhere[] = {"/run/xcloud", "/var/run/xcloud", "/tmp/.xcloud"};
+/* Where the container's root cannot be written and lacks the target: its tmpfs (enroot's fstab). The
+ * last one may be the host's /tmp, which all users share: each has one of his own. */
+static const char *const elsewhere[] = {"/run/xcloud", "/var/run/xcloud", "/tmp/.xcloud-"};
 
-void container_elsewhere(const char *path, size_t index, char *out, size_t size)
+static size_t elsewhere_directory(const struct xc_step *step, size_t index, char *out, size_t size)
 {
-    const char *name = strrchr(path, '/');
-    snprintf(out, size, "%s%s", elsewhere[index], name ? name : path);
+    bool shared = index == XC_COUNT(elsewhere) - 1;
+    return (size_t)(shared ? snprintf(out, size, "%s%u", elsewhere[index], step->uid)
+                           : snprintf(out, size, "%s", elsewhere[index]));
 }
 
-static void place(int *mount, const char *path)
+void container_elsewhere(const struct xc_step *step, const char *path, size_t index, char *out,
+                         size_t size)
+{
+    const char *name = strrchr(path, '/');
+    size_t used = elsewhere_directory(step, index, out, size);
+    if (used < size)
+        snprintf(out + used, size - used, "%s", name ? name : path);
+}
+
+/* Whether nobody else can exchange what is there: the directory is this user's alone, and nobody else
+ * can exchange that. A file with a mount on it goes, mount and all, with a directory of another's. Users
+ * whom the container does not know all look like nobody: but only its owner can write there. */
+static bool is_ours(const struct xc_step *step, size_t index)
+{
+    char path[64];
+    struct stat own, parent;
+    elsewhere_directory(step, index, path, sizeof path);
+    if (lstat(path, &own) < 0)
+        return false;
+    bool writable = access(path, W_OK) == 0;
+    *strrchr(path, '/') = '\0';
+    return S_ISDIR(own.st_mode) && own.st_uid == geteuid() && !(own.st_mode & 022) && writable &&
+           stat(path, &parent) == 0 && (!(parent.st_mode & 022) || (parent.st_mode & S_ISVTX));
+}
+
+/* The directory first: what is made in another's could be anywhere. */
+static bool make_elsewhere(const struct xc_step *step, size_t index, const char *path)
+{
+    char directory[64];
+    elsewhere_directory(step, index, directory, sizeof directory);
+    return (mkdir(directory, 0755) == 0 || errno == EEXIST) && is_ours(step, index) &&
+           make_target(path);
+}
+
+static void place(const struct xc_step *step, int *mount, const char *path)
 {
     char other[STEP_PLACED];
     bool done = make_target(path) && attach(*mount, path) == 0;
     for (size_t i = 0; !done && i < CONTAINER_ELSEWHERE; i++) {
-        container_elsewhere(path, i, other, sizeof other);
-        done = make_target(other) && attach(*mount, other) == 0;
+        container_elsewhere(step, path, i, other, sizeof other);
+        done = make_elsewhere(step, i, other) && attach(*mount, other) == 0;
     }
     close(*mount);
     *mount = -1;
@@ -142,9 +178,9 @@ void container_enter(struct xc_step *step, int local_id)
         return;
     if (step->topo.mount >= 0 && step->topo.container &&
         !topo_file_good(step->topo.path, step->topo.fd, why))
-        place(&step->topo.mount, step->topo.path);
+        place(step, &step->topo.mount, step->topo.path);
     if (step->topo.exec_mount >= 0 && step->topo.container && access(STEP_EXEC, X_OK) < 0)
-        place(&step->topo.exec_mount, STEP_EXEC);
+        place(step, &step->topo.exec_mount, STEP_EXEC);
 }
 
 /* Which of the places has it: all tasks look, since one of them has placed it for all. */
@@ -155,13 +191,14 @@ void container_find(struct xc_step *step)
     if (!step->topo.container)
         return;
     for (size_t i = 0; access(step->topo.exec, X_OK) < 0 && i < CONTAINER_ELSEWHERE; i++)
-        container_elsewhere(STEP_EXEC, i, step->topo.exec, sizeof step->topo.exec);
+        if (is_ours(step, i))
+            container_elsewhere(step, STEP_EXEC, i, step->topo.exec, sizeof step->topo.exec);
     if (!step->topo.path || step->topo.fd < 0 ||
         topo_file_good(step->topo.path, step->topo.fd, why))
         return;
     for (size_t i = 0; i < CONTAINER_ELSEWHERE; i++) {
-        container_elsewhere(step->topo.path, i, other, sizeof other);
-        if (topo_file_good(other, step->topo.fd, why)) {
+        container_elsewhere(step, step->topo.path, i, other, sizeof other);
+        if (is_ours(step, i) && topo_file_good(other, step->topo.fd, why)) {
             memcpy(step->topo.placed, other, sizeof other);
             return;
         }

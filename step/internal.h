@@ -237,7 +237,8 @@ void container_prepare(struct xc_step *step, int local_id, bool in_container);
 void container_enter(struct xc_step *step, int local_id);
 void container_find(struct xc_step *step);
 #define CONTAINER_ELSEWHERE 3
-void container_elsewhere(const char *path, size_t index, char *out, size_t size);
+void container_elsewhere(const struct xc_step *step, const char *path, size_t index, char *out,
+                         size_t size);
 
 /* ---- devices inside a container (devices.c) ------------------------------------------------------------------ */
 

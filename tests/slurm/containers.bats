@@ -147,6 +147,20 @@ node_file() { printf '%s\n%s' "$TOPO" "$(cat "$TOPO")"; }
     expect lines "$(wc -l <<<"$output")" 2
 }
 
+# Where a directory is shared, another user can be there first, and what he owns he can exchange later.
+@test "another user's directory is no place for xcloud-exec or the file" {
+    remove_hook
+    local shared=$DIR/home/shared
+    mkdir -m 1777 "$shared"
+    setpriv --reuid daemon --regid daemon --clear-groups sh -c "mkdir $shared/xcloud && cd $shared/xcloud &&
+        printf '#!/bin/sh\necho stolen\n' >xcloud-exec && chmod 755 xcloud-exec && cp $TOPO topo.xml"
+    run -0 as_user srun -N1 -n1 -c"$CPUS" --gres=gpu:2 --container-readonly --container-mounts="$shared:/var/run" \
+        --container-image="$PLAIN" sh -c 'echo "$NCCL_TOPO_FILE $PYTHON_EXEC"'
+    expect places "$output" "/tmp/.xcloud-$(id -u nobody)/topo.xml /tmp/.xcloud-$(id -u nobody)/xcloud-exec"
+    expect "left alone" "$(ls "$shared/xcloud")" $'topo.xml\nxcloud-exec'
+    rm -r "$shared"
+}
+
 @test "entering a container that was started without us" {
     as_user salloc -Q -N1 -n2 --overcommit bash -c "
         srun --overlap -n1 --xcloud-bind=off --container-image=$PLAIN --container-name=mine \
