@@ -10,6 +10,8 @@
 
 #include "internal.h"
 
+#define OURS_MAX  1000   /* variables of an outer step's: more than we ever set */
+#define SHOWN_MAX 1024   /* bytes of a value in a report */
 #define VALUE_MAX 131072 /* the kernel takes no longer one (MAX_ARG_STRLEN): a value always fits */
 
 static uint64_t value_hash(const char *value)
@@ -22,8 +24,8 @@ void env_forget_outer(const struct xc_step_host *host)
     xc_autofree char *list = malloc(VALUE_MAX), *value = malloc(VALUE_MAX);
     if (!list || !value || host->get(host->ctx, "XCLOUD_ENV", list, VALUE_MAX) < 0)
         return;
-    char *rest = list;
-    for (char *entry; (entry = strsep(&rest, ","));) {
+    char *rest = list, *entry;
+    for (unsigned i = 0; i < OURS_MAX && (entry = strsep(&rest, ",")); i++) {
         char *equals = strchr(entry, '=');
         if (!equals)
             continue;
@@ -66,6 +68,14 @@ void env_assign(struct env_writer *writer, const char *name, const char *value)
                  value_hash(value));
 }
 
+/* A name and a value, which may be anybody's: printable. */
+static void report_value(struct env_writer *writer, const char *name, const char *before,
+                         const char *value)
+{
+    xc_text_addf(writer->report, "%s%s", name, before);
+    xc_text_add_plain(writer->report, value, SHOWN_MAX);
+}
+
 /* One variable by its rule; the line says what became of it. */
 static void apply_one(struct env_writer *writer, const struct xc_plan_env *env)
 {
@@ -79,18 +89,21 @@ static void apply_one(struct env_writer *writer, const struct xc_plan_env *env)
     case XC_ENV_FORBID:
         if (present && writer->set)
             writer->host->unset(writer->host->ctx, env->name);
-        if (present)
-            xc_text_addf(writer->report, "%s=%s taken away (%s)\n", env->name, have, from);
+        if (present) {
+            report_value(writer, env->name, "=", have);
+            xc_text_addf(writer->report, " taken away (%s)\n", from);
+        }
         return;
     case XC_ENV_WARN:
-        if (!same)
-            xc_text_addf(writer->report, "%s=%s where %s wants %s\n", env->name,
-                         present ? have : "(unset)", from, env->value);
+        if (!same) {
+            report_value(writer, env->name, "=", present ? have : "(unset)");
+            xc_text_addf(writer->report, " where %s wants %s\n", from, env->value);
+        }
         return;
     case XC_ENV_DEFAULT:
         if (present) {
-            xc_text_addf(writer->report, "%s=%s kept, the job's own (%s: %s)\n", env->name, have,
-                         from, env->value);
+            report_value(writer, env->name, "=", have);
+            xc_text_addf(writer->report, " kept, the job's own (%s: %s)\n", from, env->value);
             return;
         }
         break;
@@ -98,8 +111,10 @@ static void apply_one(struct env_writer *writer, const struct xc_plan_env *env)
         break;
     }
     env_assign(writer, env->name, env->value);
-    xc_text_addf(writer->report, "%s=%s (%s%s%s)\n", env->name, env->value, from,
-                 present && !same ? ", was " : "", present && !same ? have : "");
+    xc_text_addf(writer->report, "%s=%s (%s", env->name, env->value, from);
+    if (present && !same)
+        report_value(writer, "", ", was ", have);
+    xc_text_add(writer->report, ")\n");
 }
 
 void env_plan(struct env_writer *writer, const struct xc_plan_task *task, bool placed,

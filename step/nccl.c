@@ -10,7 +10,8 @@
 
 #include "internal.h"
 
-#define FILE_MAX (64u << 10)
+#define FILE_MAX   (64u << 10)
+#define VALUES_MAX 1000 /* each is looked for among the others, some of the time by root */
 
 /* ---- before anything starts ------------------------------------------------------------------------ */
 
@@ -18,7 +19,7 @@ static void add_environment(const struct xc_step_host *host, const char *from,
                             struct xc_nccl_values *values)
 {
     char **all = host->all ? host->all(host->ctx) : NULL;
-    for (; all && *all; all++) {
+    for (; all && *all && values->count < VALUES_MAX; all++) {
         const char *equals = strchr(*all, '=');
         xc_autofree char *name = equals ? strndup(*all, (size_t)(equals - *all)) : NULL;
         if (name)

@@ -197,9 +197,13 @@ bool topo_apply(const struct xc_step *step, struct env_writer *env, struct table
         good = topo_file_good(path, whose ? -1 : step->topo.fd, why);
     if (good || whose) {
         env_assign(env, VARIABLE, path);
-        xc_text_addf(env->report, VARIABLE "=%s (%s", path, whose ? whose : "topo.file");
-        if (have && !xc_streq(have, path))
-            xc_text_addf(env->report, ", was %s", have);
+        xc_text_add(env->report, VARIABLE "=");
+        xc_text_add_plain(env->report, path, 4096);
+        xc_text_addf(env->report, " (%s", whose ? whose : "topo.file");
+        if (have && !xc_streq(have, path)) {
+            xc_text_add(env->report, ", was ");
+            xc_text_add_plain(env->report, have, 4096);
+        }
         xc_text_addf(env->report, "%s)\n", good ? "; it opens here" : "");
     } else if (have) {
         env->host->unset(env->host->ctx, VARIABLE); /* better none than one that leads nowhere */

@@ -218,8 +218,9 @@ node_file() { printf '%s\n%s' "$TOPO" "$(cat "$TOPO")"; }
     contains "$output" "it is not a file"
     run -1 as_user env NCCL_TOPO_FILE=/proc/self/mem timeout 20 srun -N1 -c"$CPUS" echo ran
     contains "$output" "cannot be used"
-    run -1 as_user env NCCL_TOPO_FILE="$(printf '/a b\n%%s%%n\033[2J')" timeout 20 srun -N1 -c"$CPUS" echo ran
+    run -1 as_user env NCCL_TOPO_FILE="$(printf '/a b\n%%s%%n\033[2J')" timeout 20 srun -N1 -c"$CPUS" --xcloud-bind=explain echo ran
     lacks "$output" $'\033'
+    lacks "$output" $'\n%s'
 }
 
 @test "the hook does nothing for containers that are none of ours, and never stops one" {

@@ -42,6 +42,16 @@ setup() { bind_policy <<<'cpus: {housekeeping: none}'; }
     contains "$output" "0000:1"
 }
 
+@test "an environment of thousands of variables holds explain up for no more than a moment" {
+    run -0 as_user python3 -c 'import os
+os.environ.update({"NCCL_X%d" % i: "v" for i in range(5000)}, XCLOUD_ENV="A=," * 40000)
+os.execvp("timeout", ["timeout", "60", "srun", "-N1", "--xcloud-bind=explain", "echo", "ran"])'
+    contains "$output" ran
+    local open_us
+    open_us=$(sed -n 's/^hooks took [0-9]* us in slurmstepd (\([0-9]*\) before.*/\1/p' <<<"$output")
+    [ "$open_us" -lt 250000 ]
+}
+
 @test "explain says why, the environment and what the hooks took" {
     run -0 as_user srun -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=explain true
     contains "$output" "NUMA 1"
