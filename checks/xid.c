@@ -40,8 +40,11 @@ static bool number_in(const char *list, long number)
 
 static enum xid_class class_of(const struct xc_check_input *in, long xid, const char *text)
 {
-    if (xid == 154) /* "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)" */
-        return strstr(text, "to 0x0") ? XID_JOB : XID_FATAL;
+    if (xid ==
+        154) { /* "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)" */
+        const char *action = strstr(text, "recovery action changed"); /* behind a process's name */
+        return strstr(action ? action : text, "to 0x0") ? XID_JOB : XID_FATAL;
+    }
     if (number_in(chk_param(in, "fatal"), xid))
         return XID_FATAL;
     return number_in(chk_param(in, "job"), xid) ? XID_JOB : XID_OTHER;
@@ -68,23 +71,64 @@ static void add_xid(struct xids *xids, const char *device, enum xid_class class,
     snprintf(new->text, sizeof new->text, "%s", text);
 }
 
-/* "(PCI:0000:3b:00): 79, pid=…" behind "Xid " or "SXid " */
+/* "(PCI:0000:3b:00): 79, pid=…" */
 static bool device_and_number(const char *at, char device[XC_BDF_TEXT + 8], long *number)
 {
-    const char *pci = strstr(at, "(PCI:"), *close = pci ? strchr(pci, ')') : NULL;
     char *end;
-    if (!close || close - pci - 5 >= XC_BDF_TEXT)
+    if (!xc_starts(at, "(PCI:"))
         return false;
-    snprintf(device, XC_BDF_TEXT + 8, "%.*s", (int)(close - pci - 5), pci + 5);
-    const char *digits = close + 1 + strspn(close + 1, ": ");
+    at += 5;
+    size_t length = strspn(at, "0123456789abcdefABCDEF:.");
+    if (length >= XC_BDF_TEXT || at[length] != ')')
+        return false;
+    snprintf(device, XC_BDF_TEXT + 8, "%.*s", (int)length, at);
+    const char *digits = at + length + 1 + strspn(at + length + 1, ": ");
     *number = strtol(digits, &end, 10);
     return end != digits && *number >= 0;
 }
 
-static void take_record(struct xids *xids, char *line)
+/* What the kernel said in a line of /dev/kmsg ("6,1234,5678,-;text") or dmesg ("[ 5.6] text"). The
+ * names of processes, programs and cgroups are their users', and can say anything further behind:
+ * only how a text begins is the driver's. "": written by a program, or no text. */
+static const char *message_of(const char *line)
 {
+    char *end;
+    const char *semicolon;
+    unsigned long priority = strtoul(line, &end, 10);
+    if (end > line && *end == ',' && (semicolon = strchr(line, ';')))
+        return priority < 8 ? semicolon + 1 : "";
+    if (*line == '[') {
+        const char *close = strchr(line, ']');
+        return close ? close + 1 + strspn(close + 1, " ") : "";
+    }
+    return line;
+}
+
+/* "nvidia-nvswitch0: SXid (PCI:…" from "(" on. */
+static const char *switch_error(const char *text)
+{
+    static const char driver[] = "nvidia-nvswitch";
+    if (!xc_starts(text, driver))
+        return NULL;
+    text += sizeof driver - 1;
+    text += strspn(text, "0123456789");
+    return xc_starts(text, ": SXid ") ? text + 7 : NULL;
+}
+
+/* "NVRM: The NVIDIA GPU at PCI:0000:3b:00: has fallen off the bus": a process that is called NVRM has
+ * its number in brackets, a cgroup an equals sign before its name. */
+static bool fell_off(const char *text)
+{
+    const char *fallen = xc_starts(text, "NVRM: ") ? strstr(text, "fallen off the bus") : NULL;
+    return fallen && strcspn(text, "[=") > (size_t)(fallen - text);
+}
+
+static void take_record(struct xids *xids, const char *line)
+{
+    static const char xid_words[] = "NVRM: Xid ";
     char device[XC_BDF_TEXT + 8] = "", text[96];
-    const char *xid = strstr(line, "NVRM: Xid "), *sxid = strstr(line, ": SXid ");
+    const char *message = message_of(line), *sxid = switch_error(message);
+    const char *xid = xc_starts(message, xid_words) ? message + sizeof xid_words - 1 : NULL;
     long number;
     if (xid && device_and_number(xid, device, &number)) {
         const char *action = strstr(xid, "recovery action changed");
@@ -95,8 +139,8 @@ static void take_record(struct xids *xids, char *line)
         bool fatal = strstr(sxid, "Fatal") && !strstr(sxid, "Non-fatal");
         snprintf(text, sizeof text, "NVSwitch SXid %ld%s", number, fatal ? ", fatal" : "");
         add_xid(xids, device, fatal ? XID_FATAL : XID_OTHER, text);
-    } else if (strstr(line, "NVRM") && strstr(line, "fallen off the bus")) {
-        const char *at = strstr(line, "GPU at PCI:");
+    } else if (fell_off(message)) {
+        const char *at = strstr(message, "GPU at PCI:");
         if (at)
             snprintf(device, sizeof device, "%.*s", (int)strspn(at + 11, "0123456789abcdefABCDEF:"),
                      at + 11);
@@ -118,8 +162,13 @@ static int64_t sequence_of(const char *line)
 static char *since_driver_load(char *log)
 {
     char *start = log;
-    for (char *at = log; (at = strstr(at, "NVRM: loading NVIDIA")); at++)
-        start = at;
+    for (char *at = log; (at = strstr(at, "NVRM: loading NVIDIA")); at++) {
+        char *line = at;
+        while (line > log && line[-1] != '\n')
+            line--;
+        if (message_of(line) == at)
+            start = line;
+    }
     return start;
 }
 

@@ -346,6 +346,16 @@ static const struct row rows[] = {
     {"gpu.xid", H100, NULL, {XID("NVRM: Xid (PCI:0000:3b:00): 79, x")}, PASS, "", .previous = "kmsg.sequence 10\n"},
     {"gpu.xid", H100, NULL, {"/dev/kmsg=6,1,1,-;NVRM: Xid (PCI:0000:3b:00): 79, x\n6,2,2,-;NVRM: loading NVIDIA UNIX\n"}, PASS, ""},
     {"gpu.xid", H100, NULL, {"/dev/kmsg=6,1,1,-;NVRM: FBHUB Interrupt detected. Clearing it.\n"}, PASS, ""},
+    /* what users can bring into the log: names of processes, programs and cgroups */
+    {"gpu.xid", H100, NULL, {XID("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x NVRM: Xid (PCI:0000:18:00): 79, y,mems_allowed=0")}, PASS, ""},
+    {"gpu.xid", H100, NULL, {XID("NVRM: Xid (PCI:[77]: segfault at 0 ip 0 sp 0 error 4 in 0): 79, y[400000+1000]")}, PASS, ""},
+    {"gpu.xid", H100, NULL, {XID("NVRM: x[77]: segfault at 0 ip 0 sp 0 error 4 in fallen off the bus[400000+1000]")}, PASS, ""},
+    {"gpu.xid", H100, NULL, {XID("NVRM: x: vmalloc error: size 4096, mode:0xcc0,nodemask=(null),cpuset=fallen off the bus,mems_allowed=0")}, PASS, ""},
+    {"gpu.xid", H100, NULL, {XID("x: page allocation failure: cpuset=nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12028, Fatal,mems_allowed=0")}, PASS, ""},
+    {"gpu.xid", H100, NULL, {"/dev/kmsg=12,10,1,-;NVRM: Xid (PCI:0000:18:00): 79, a program's own line\n"}, PASS, ""},
+    {"gpu.xid", H100, NULL, {"/dev/kmsg=6,10,1,-;NVRM: Xid (PCI:0000:18:00): 79, x\n6,11,1,-;oom-kill:cpuset=NVRM: loading NVIDIA,mems_allowed=0\n"}, FAIL, "Xid 79"},
+    {"gpu.xid", H100, NULL, {XID("NVRM: Xid (PCI:0000:3b:00): 154, pid=7, name=to 0x0, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)")}, FAIL, "Xid 154"},
+    {"gpu.xid", H100, NULL, {"/dev/kmsg=[    5.123] NVRM: Xid (PCI:0000:18:00): 79, x\n"}, FAIL, "Xid 79"},
     {"gpu.xid", H100, NULL, {"-/dev/kmsg"}, NA, "a captured machine has no kernel log"},
     {"gpu.xid", LAPTOP, NULL, {"-/sys/bus/pci/devices"}, NA, "no NVIDIA GPUs"},
 
