@@ -1,7 +1,11 @@
 /* Are all GPUs there by three ways, well connected, with the right driver? No NVML: what can hang with
  * a GPU is for health. */
 #include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "links.h"
 
@@ -192,36 +196,99 @@ static bool excepted(const struct xc_check_input *in, const char *name)
     return false;
 }
 
-/* The GPU of the job that a process has open: its index in the node, or -1. */
-static int opened_gpu(const struct xc_check_input *in, const char *pid)
+/* The job's GPU with this minor: its index in the node, or -1. */
+static int job_gpu(const struct xc_check_input *in, long minor)
 {
-    xc_autonames char **fds = xc_root_list(in->root, "/proc/%s/fd", pid);
-    for (char **fd = fds; fd && *fd; fd++) {
-        xc_autofree char *path = xc_root_canonical(in->root, "/proc/%s/fd/%s", pid, *fd);
-        long minor;
-        if (!path || !xc_starts(path, "/dev/nvidia") || !xc_to_long(path + 11, 0, 4095, &minor))
-            continue;
-        for (size_t i = 0; i < in->job->ngpus; i++) {
-            int gpu = in->job->gpus[i];
-            if (gpu >= 0 && (size_t)gpu < in->node->ngpus && in->node->gpus[gpu].minor == minor)
-                return gpu;
-        }
+    for (size_t i = 0; i < in->job->ngpus; i++) {
+        int gpu = in->job->gpus[i];
+        if (gpu >= 0 && (size_t)gpu < in->node->ngpus && in->node->gpus[gpu].minor == minor)
+            return gpu;
     }
     return -1;
 }
 
+/* The GPU of the job that a process of a described machine has open. */
+static int described_gpu(const struct xc_check_input *in, const char *pid)
+{
+    xc_autonames char **fds = xc_root_list(in->root, "/proc/%s/fd", pid);
+    int gpu = -1;
+    for (char **fd = fds; fd && *fd && gpu < 0; fd++) {
+        xc_autofree char *path = xc_root_canonical(in->root, "/proc/%s/fd/%s", pid, *fd);
+        long minor;
+        if (path && xc_starts(path, "/dev/nvidia") && xc_to_long(path + 11, 0, 4095, &minor))
+            gpu = job_gpu(in, minor);
+    }
+    return gpu;
+}
+
+#define NVIDIA_MAJOR 195
+#define OPENED_MAX   400000 /* of all processes: a user must not keep a prolog busy */
+
+/* With O_PATH anybody gets a descriptor, and opens nothing. */
+static bool only_path(const char *pid, const char *fd)
+{
+    char name[64], text[256] = "";
+    snprintf(name, sizeof name, "/proc/%.16s/fdinfo/%.16s", pid, fd);
+    xc_autoclose int info = open(name, O_RDONLY | O_CLOEXEC);
+    const char *flags =
+        info >= 0 && read(info, text, sizeof text - 1) > 0 ? strstr(text, "flags:") : NULL;
+    return !flags || (strtoul(flags + 6, NULL, 8) & O_PATH);
+}
+
+/* The GPU that a descriptor is, by its device number. Its path is its user's: a process in a mount
+ * namespace of its own calls things as it likes, and following the name may hang. */
+static int device_gpu(const struct xc_check_input *in, int fds, const char *pid, const char *fd)
+{
+    struct statx st, node;
+    char name[32];
+    if (statx(fds, fd, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE, &st) < 0 ||
+        !S_ISCHR(st.stx_mode))
+        return -1;
+    for (size_t i = 0; i < in->job->ngpus; i++) {
+        int gpu = in->job->gpus[i];
+        if (gpu < 0 || (size_t)gpu >= in->node->ngpus || in->node->gpus[gpu].minor < 0)
+            continue;
+        snprintf(name, sizeof name, "/dev/nvidia%d", in->node->gpus[gpu].minor);
+        if (statx(AT_FDCWD, name, AT_STATX_DONT_SYNC, STATX_TYPE, &node) < 0 ||
+            !S_ISCHR(node.stx_mode)) {
+            node.stx_rdev_major = NVIDIA_MAJOR;
+            node.stx_rdev_minor = (unsigned)in->node->gpus[gpu].minor;
+        }
+        if (st.stx_rdev_major == node.stx_rdev_major && st.stx_rdev_minor == node.stx_rdev_minor &&
+            !only_path(pid, fd))
+            return gpu;
+    }
+    return -1;
+}
+
+/* The same on this machine; *left: descriptors that may still be looked at. */
+static int live_gpu(const struct xc_check_input *in, const char *pid, size_t *left)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%.16s/fd", pid);
+    DIR *dir = opendir(path);
+    int gpu = -1;
+    for (struct dirent *entry; dir && gpu < 0 && *left > 0 && (entry = readdir(dir)); --*left)
+        if (entry->d_name[0] != '.')
+            gpu = device_gpu(in, dirfd(dir), pid, entry->d_name);
+    if (dir)
+        closedir(dir);
+    return gpu;
+}
+
 static void run_leftovers(const struct xc_check_input *in, struct xc_findings *out)
 {
-    size_t before = out->count;
+    size_t before = out->count, left = OPENED_MAX;
     if (!in->job || in->job->ngpus == 0) {
         chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "there is no job with GPUs");
         return;
     }
+    bool live = xc_root_is_live(in->root);
     xc_autonames char **names = xc_root_list(in->root, "/proc");
     for (char **pid = names; pid && *pid; pid++) {
         if (!isdigit((unsigned char)**pid))
             continue;
-        int gpu = opened_gpu(in, *pid);
+        int gpu = live ? live_gpu(in, *pid, &left) : described_gpu(in, *pid);
         xc_autofree char *name =
             gpu >= 0 ? xc_root_read_line(in->root, "/proc/%s/comm", *pid) : NULL;
         char bdf[XC_BDF_TEXT];
@@ -232,6 +299,9 @@ static void run_leftovers(const struct xc_check_input *in, struct xc_findings *o
                                    .hint = "kill it; if it does not die, its GPU needs a reset"},
                 "process %s (%s) of somebody else has it open", name, *pid);
     }
+    if (left == 0)
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
+                "processes have more than %d files open: not all were looked at", OPENED_MAX);
     if (out->count == before)
         chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "nobody has the job's %zu GPUs open",
                 in->job->ngpus);

@@ -2,11 +2,17 @@
  * machine is a generated one with a table of files over it and a few edits of each case over that. */
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -688,6 +694,92 @@ static void a_prolog_runs_what_is_quick_and_nothing_when_the_job_skips_checks(vo
     free(o);
 }
 
+/* In mount namespaces: this machine's /dev/full as GPU 2, and files that only look like it. */
+static void in_private_dev(const char *name, dev_t device)
+{
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("none", "/dev", "tmpfs", 0, NULL) < 0 ||
+        mknod(name, (device ? S_IFCHR : S_IFREG) | 0666, device) < 0)
+        _exit(7);
+}
+
+/* A process of a user's that has a file open, by a name that is right or wrong. */
+static pid_t holder(const char *name, dev_t device, int flags)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        in_private_dev(name, device);
+        if (open(name, flags) < 0 || write(ready[1], "r", 1) < 0)
+            _exit(7);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return pid;
+}
+
+static bool somebody_has_gpu_two(void)
+{
+    static int two[] = {2};
+    struct xc_check_job job = {.id = 7, .gpus = two, .ngpus = 1};
+    const struct row row = {.check = "gpu.leftovers", .machine = H100};
+    static const char *const only[] = {"gpu.leftovers", NULL};
+    struct xc_findings findings = {0};
+    struct xc_root *live = NULL;
+    struct outcome o;
+    open_row(&row, &o);
+    if (xc_root_open_dir("/", &live, NULL) < 0)
+        _exit(8);
+    struct xc_check_input input = {
+        .root = live, .node = o.node, .rules = o.rules, .at = XC_AT_PROLOG, .job = &job};
+    if (xc_check_run(&input, only, &findings, NULL) < 0)
+        _exit(8);
+    bool has = findings.count == 1 && findings.list[0].verdict == XC_CHECK_FAIL;
+    xc_findings_clear(&findings);
+    xc_root_close(live);
+    clear(&o);
+    return has;
+}
+
+static void a_gpu_is_open_by_its_device_number_whatever_a_process_calls_it(void **state)
+{
+    (void)state;
+    const dev_t gpu = makedev(1, 7);
+    if (geteuid() != 0)
+        skip();
+    const struct {
+        const char *name;
+        dev_t device;
+        int flags;
+        bool has;
+    } cases[] = {{"/dev/nvidia2", gpu, O_RDONLY, true},
+                 {"/dev/other", gpu, O_RDONLY, true},
+                 {"/dev/nvidia2", gpu, O_PATH, false},
+                 {"/dev/nvidia2", 0, O_RDONLY, false},
+                 {"/dev/nvidia2", makedev(1, 3), O_RDONLY, false}};
+    for (size_t i = 0; i < XC_COUNT(cases); i++) {
+        pid_t pid = holder(cases[i].name, cases[i].device, cases[i].flags);
+        pid_t judge = fork();
+        if (judge == 0) {
+            in_private_dev("/dev/nvidia2", gpu);
+            _exit(somebody_has_gpu_two());
+        }
+        int status = 0;
+        waitpid(judge, &status, 0);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        assert_true(WIFEXITED(status));
+        if (WEXITSTATUS(status) != cases[i].has)
+            fail_msg("case %zu: %d", i, WEXITSTATUS(status));
+    }
+}
+
 /* One check, as often as the policy names a program; each with its own consequence. */
 static void every_program_of_the_site_has_its_finding(void **state)
 {
@@ -914,6 +1006,7 @@ int main(void)
         cmocka_unit_test(another_boots_counters_are_not_looked_at),
         cmocka_unit_test(what_the_policy_ignores_does_not_run),
         cmocka_unit_test(a_prolog_runs_what_is_quick_and_nothing_when_the_job_skips_checks),
+        cmocka_unit_test(a_gpu_is_open_by_its_device_number_whatever_a_process_calls_it),
         cmocka_unit_test(every_program_of_the_site_has_its_finding),
         cmocka_unit_test(what_went_away_since_the_description_is_missed),
         cmocka_unit_test(a_captured_machine_gets_the_same_verdicts),
