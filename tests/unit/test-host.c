@@ -500,6 +500,39 @@ static void a_run_that_was_killed_is_finished_by_the_next_and_undone_exactly(voi
     free(before);
 }
 
+/* The policy names other CPUs, apply is killed on its way there, and somebody undoes it at once. */
+static void a_run_with_another_policy_that_was_killed_is_undone_exactly(void **state)
+{
+    static const char *const others[] = {"0-1", "0", "2,3,5"};
+    struct machine *m = *state;
+    char *before = picture(m), text[64];
+    unsigned killed = 0;
+    for (unsigned at = 1;; at++) {
+        rules(m, "housekeeping: \"0,4\", host: [" ALL "]");
+        assert_int_equal(apply(m), 0);
+        snprintf(text, sizeof text, "housekeeping: \"%s\", host: [" ALL "]", others[at % 3]);
+        rules(m, text);
+        m->die_at = at;
+        m->steps = 0;
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(apply(m) == 0 ? 0 : 1);
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        m->die_at = 0;
+        bool done = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        killed += !done;
+        assert_int_equal(undo(m), 0);
+        put_thread(m, "1", "1", "systemd", "init.scope", "0-15", "1");
+        same_picture(picture(m), strdup(before));
+        if (done)
+            break;
+        assert_true(at < 100);
+    }
+    assert_true(killed >= 6);
+    free(before);
+}
+
 static void dry_writes_nothing_at_all(void **state)
 {
     struct machine *m = *state;
@@ -879,6 +912,7 @@ int main(void)
         test(undo_gives_everything_back),
         test(a_second_apply_changes_nothing),
         test(a_run_that_was_killed_is_finished_by_the_next_and_undone_exactly),
+        test(a_run_with_another_policy_that_was_killed_is_undone_exactly),
         test(dry_writes_nothing_at_all),
         test(nothing_to_do_is_said),
         test(cpus_that_are_not_there_are_an_error),
