@@ -115,9 +115,10 @@ static void show(const struct xc_record *record, const char *name, const struct 
     if (record->words[0])
         xc_text_addf(out, "--xcloud-bind=%s: ", record->words);
     xc_text_addf(out, "%s%s; housekeeping %s%s%s; hooks took %u us\n",
-                 record->flags & XC_REC_OBSERVE  ? "mode observe, nothing was set"
-                 : record->flags & XC_REC_PLACED ? "bound"
-                                                 : "not placed",
+                 record->flags & XC_REC_REFUSED   ? "refused"
+                 : record->flags & XC_REC_OBSERVE ? "mode observe, nothing was set"
+                 : record->flags & XC_REC_PLACED  ? "bound"
+                                                  : "not placed",
                  record->flags & XC_REC_NO_CPUSET ? ", without a cpuset" : "",
                  *housekeeping ? housekeeping : "none",
                  record->flags & XC_REC_NARROWED ? " taken out of the step's cpuset" : "",
@@ -155,6 +156,7 @@ static void show_json(const struct xc_record *record, const char *name, struct x
     xc_json_string(json, "class", record->class_name);
     xc_json_string(json, "policy", record->policy_hash);
     xc_json_bool(json, "observe", record->flags & XC_REC_OBSERVE);
+    xc_json_bool(json, "refused", record->flags & XC_REC_REFUSED);
     xc_json_bool(json, "narrowed", record->flags & XC_REC_NARROWED);
     xc_json_bool(json, "topology_file", record->flags & XC_REC_TOPO);
     xc_json_string(json, "words", record->words);

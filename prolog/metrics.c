@@ -6,6 +6,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <xcloud/step.h>
+
 #include "internal.h"
 
 const char *program_word(enum xc_program kind)
@@ -107,6 +109,19 @@ static void add_state(const struct program *program, const struct shared *shared
                      shared->hash, shared->mode, shared->class_name, shared->armed);
 }
 
+static void add_steps(const struct program *program, struct xc_text *out)
+{
+    uint64_t results[XC_STEP_RESULTS];
+    xc_autofree char *path = run_path(program, "steps.count");
+    if (!path || xc_step_counts(path, results) < 0)
+        return;
+    xc_text_add(out, "# HELP xcloud_steps_total steps since boot, by what they came to\n"
+                     "# TYPE xcloud_steps_total counter\n");
+    for (enum xc_step_result i = 0; i < XC_STEP_RESULTS; i++)
+        xc_text_addf(out, "xcloud_steps_total{result=\"%s\"} %" PRIu64 "\n", xc_step_result_name(i),
+                     results[i]);
+}
+
 /* "/x/node.prom" has "/x/node-acts.prom" beside it. */
 static char *acts_path(const char *textfile)
 {
@@ -127,6 +142,7 @@ int metrics_write(const struct program *program, const struct shared *shared,
     if (from)
         xc_check_state_read(from, &tally, NULL);
     add_state(program, shared, &text);
+    add_steps(program, &text);
     for (size_t i = 0; i < XC_COUNT(series); i++)
         add_series(&tally, i, &text);
     xc_check_state_clear(&tally);

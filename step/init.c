@@ -338,6 +338,7 @@ static enum xc_verdict verdict(struct task *task)
         xc_text_addf(&out, "xcloud-bind: %s: refused: %s\n", step->node_name, why);
         report_write(&out);
     }
+    task->slot->flags |= XC_REC_REFUSED;
     return XC_REFUSE;
 }
 

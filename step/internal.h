@@ -143,6 +143,8 @@ void tell(struct xc_step *step, const char *format, ...) xc_printf(2, 3);
 /* open.c */
 struct xc_step *step_open(const struct xc_step_start *start, const struct xc_step_host *host);
 void step_close(struct xc_step *step, const struct xc_step_host *host);
+/* count.c: what this step came to, for metrics. */
+void step_count(const struct xc_step *step);
 /* marks.c: what the prolog has left for this job; and the answer of a task when that is a refusal. */
 void step_marks(struct xc_step *step);
 enum xc_verdict step_refuse_marked(const struct xc_step *step, int local_id);

@@ -328,6 +328,7 @@ void step_close(struct xc_step *step, const struct xc_step_host *host)
         return;
     if (step->table.head) {
         step->table.head->ended_at = time(NULL);
+        step_count(step);
         if (step->table.file)
             records_prune(step->records_fd);
     }

@@ -87,8 +87,8 @@ static int read_table(const struct table *table, struct xc_record *out, struct x
     if (!out->tasks)
         return xc_error_nomem(error);
     for (out->ntasks = 0; out->ntasks < head->ntasks; out->ntasks++) {
-        out->flags |=
-            table_slot(table, out->ntasks)->flags & (XC_REC_PLACED | XC_REC_MEMORY | XC_REC_TOPO);
+        out->flags |= table_slot(table, out->ntasks)->flags &
+                      (XC_REC_PLACED | XC_REC_MEMORY | XC_REC_TOPO | XC_REC_REFUSED);
         if (read_task(table, out->ntasks, &out->tasks[out->ntasks]) < 0)
             return xc_error_nomem(error);
     }

@@ -109,9 +109,22 @@ enum {
     XC_REC_NARROWED = 1 << 2, /* housekeeping was taken out of the step's cpuset */
     XC_REC_OBSERVE = 1 << 3,  /* mode observe: nothing was set */
     XC_REC_NO_CPUSET = 1 << 4, /* the step has no cpuset of its own: affinity alone */
-    XC_REC_TOPO = 1 << 5       /* a task opened the NCCL topology file where it runs, and it is the
+    XC_REC_TOPO = 1 << 5,      /* a task opened the NCCL topology file where it runs, and it is the
                                   one that is meant */
+    XC_REC_REFUSED = 1 << 6    /* a task was refused */
 };
+
+/* How many steps of this boot came to what; written by slurmstepd, read by whoever counts. */
+#define XC_STEP_COUNTS_FILE "/run/xcloud/steps.count"
+enum xc_step_result {
+    XC_STEP_BOUND,
+    XC_STEP_FALLBACK, /* to be bound, and something went wrong */
+    XC_STEP_OFF,      /* left alone: the policy, its mode or the user wanted it so */
+    XC_STEP_REFUSED,
+    XC_STEP_RESULTS
+};
+const char *xc_step_result_name(enum xc_step_result result); /* "bound", … */
+int xc_step_counts(const char *path, uint64_t results[XC_STEP_RESULTS]); /* -1: there are none */
 
 /* One task as it was after task_init. */
 struct xc_record_task {

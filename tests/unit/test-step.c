@@ -1291,6 +1291,40 @@ static void a_memory_policy_is_read_back(void **state)
     assert_int_equal(task_set_memory(XC_MEMORY_BIND, &far), -EINVAL);
 }
 
+/* ---- what steps came to ------------------------------------------------------------------------------- */
+
+static uint64_t steps_of(enum xc_step_result result)
+{
+    uint64_t results[XC_STEP_RESULTS] = {0};
+    xc_step_counts(at("node/run/xcloud/steps.count"), results);
+    return results[result];
+}
+
+static void what_steps_came_to_is_counted(void **state)
+{
+    (void)state;
+    run("rm -f %s/node/run/xcloud/steps.count", scratch);
+    assert_int_equal(xc_step_counts(at("node/run/xcloud/steps.count"), (uint64_t[4]){0}), -1);
+    with_launch(bound, .policy = "version: 1\nmode: bind\n");
+    play(&bound);
+    assert_int_equal(steps_of(XC_STEP_BOUND), 1);
+    with_launch(off, .policy = "version: 1\nmode: bind\n", .option = "off");
+    play(&off);
+    with_launch(observed, .policy = "version: 1\n");
+    play(&observed);
+    assert_int_equal(steps_of(XC_STEP_OFF), 2);
+    with_launch(broken, .policy = "version: [\n");
+    play(&broken);
+    assert_int_equal(steps_of(XC_STEP_FALLBACK), 1);
+    with_launch(refused, .policy = "version: [\n", .start.on_error_refuse = true);
+    play(&refused);
+    assert_int_equal(steps_of(XC_STEP_REFUSED), 1);
+    assert_int_equal(steps_of(XC_STEP_BOUND), 1);
+    put("node/run/xcloud/steps.count", "not one of ours, and long enough to be read as one......");
+    assert_int_equal(xc_step_counts(at("node/run/xcloud/steps.count"), (uint64_t[4]){0}), -1);
+    run("rm -f %s/node/run/xcloud/steps.count", scratch);
+}
+
 /* ---- the topology file ------------------------------------------------------------------------------ */
 
 /* Its path on the heap of no one: one at a time. */
@@ -1469,6 +1503,7 @@ int main(void)
         launch_test(an_id_that_is_no_task_of_the_step_is_left_alone),
         launch_test(a_kill_switch_stops_everything),
         launch_test(observe_sets_nothing_and_says_so_when_asked),
+        launch_test(what_steps_came_to_is_counted),
         launch_test(the_topology_file_is_set_and_proven),
         launch_test(a_missing_topology_file_refuses_every_task_once),
         launch_test(an_images_topology_file_is_replaced_or_kept),
