@@ -148,10 +148,11 @@ static int check_checks(const struct xc_policy *policy, const char *file, struct
             return -1;
         for (char **id = rules->resume.checks; id && *id; id++)
             if (!xc_check_find(*id))
-                return xc_error_set(error, XC_EINPUT, file,
-                                    "resume: there is no check \"%.60s\"; xcloud check --list lists "
-                                    "them",
-                                    *id);
+                return xc_error_set(
+                    error, XC_EINPUT, file,
+                    "resume: there is no check \"%.60s\"; xcloud check --list lists "
+                    "them",
+                    *id);
     }
     return 0;
 }
@@ -445,6 +446,8 @@ static int arm(struct options *o)
         fprintf(stderr, "xcloud: nothing is armed, the live policy does not load: %s\n",
                 source.live_error);
         rc = 1;
+    } else if (check_checks(policy, source.path, &error) < 0) {
+        rc = not_valid(&error); /* the programs would check nothing */
     } else {
         umask(022);
         rc = xc_policy_arm(&places, xc_policy_hash(policy), &error) < 0 ? cli_fail(&error) : 0;

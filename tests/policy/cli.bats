@@ -112,6 +112,16 @@ teardown() {
     [[ "$output" == *"the last good copy; the live file does not load: "*"unknown key \"moed\""* ]]
 }
 
+@test "arm refuses a file whose checks are none: with it nothing would be checked" {
+    "$XCLOUD" policy install --prefix "$prefix" "$top/etc/policy/minimal.yaml"
+    printf 'version: 1\nmode: enforce\ndefaults:\n  checks: { gpu.cuont: drain }\n' >"$prefix/etc/xcloud/policy.yaml"
+    run "$XCLOUD" policy arm --prefix "$prefix"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'there is no check "gpu.cuont"; did you mean "gpu.count"?'* ]]
+    run "$XCLOUD" policy explain --prefix "$prefix"
+    [[ "$output" != *", armed"* ]]
+}
+
 @test "slurm-conf prints the NodeName words" {
     run bash -c "'$XCLOUD' policy slurm-conf --cpus 0 2>/dev/null"
     [ "$status" -eq 0 ]
