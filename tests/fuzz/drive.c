@@ -4,8 +4,9 @@
  *   tests/fuzz/TARGET [ROUNDS] [DIRECTORY …]
  *
  * The same targets under libFuzzer, for a night:
- *   clang -fsanitize=fuzzer,address -Iinclude -D_GNU_SOURCE tests/fuzz/topo-lint.c topo/[a-z]*.c \
- *       base/[a-z]*.c node/query.c plan/*.c policy/*.c -lyaml -lm && ./a.out CORPUS tests/topo/good tests/topo/bad
+ *   clang -fsanitize=fuzzer,address -Iinclude -D_GNU_SOURCE tests/fuzz/topo-lint.c \
+ *       $(find topo base plan policy -name '*.c') node/query.c -lyaml -lm
+ *   ./a.out CORPUS tests/topo/good tests/topo/bad
  */
 #include <dirent.h>
 #include <stdint.h>
