@@ -67,13 +67,22 @@ static int look(struct acting *a, bool alone, struct xc_drains *out, struct xc_e
     return xc_drains_parse(text.data ? text.data : "", a->class_nodes, out, error);
 }
 
-/* The node as it is now: ACT_NONE when it is not drained. */
-static enum act drained_already(const struct acting *a, const struct xc_drains *drains)
+/* The node as it is now: ACT_NONE when it is not drained. A drain of ours that the ledger does not know
+ * (we were killed in between, the disk was full) is taken into it, or the node never came back. */
+static enum act drained_already(struct acting *a, const struct xc_drains *drains)
 {
+    struct xc_error error = {0};
     const struct xc_drained *me = xc_drains_find(drains, a->program->node);
     if (!me)
         return ACT_NONE;
-    return xc_starts(me->reason, XC_REASON_PREFIX) ? ACT_ALREADY : ACT_FOREIGN;
+    if (!xc_starts(me->reason, XC_REASON_PREFIX))
+        return ACT_FOREIGN;
+    if (!a->ledger.drained && a->ledger_file) {
+        xc_ledger_drained(&a->ledger, me->reason, a->shared->checks, (int64_t)time(NULL));
+        if (xc_ledger_write(&a->ledger, a->ledger_file, &error) < 0)
+            trouble(a, SAY_WARNING, &error, "nobody will know that we have drained this node");
+    }
+    return ACT_ALREADY;
 }
 
 /* ---- counting ---------------------------------------------------------------------------------------------- */

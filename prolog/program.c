@@ -251,6 +251,8 @@ static int act(const struct program *program, struct shared *shared)
         return program->report && shared->wish == WISH_WOULD;
     shared->act_deadline_ms = ACT_DEADLINE_MS + shared->jitter_ms;
     bool came_back = run_child(program, shared, act_run, &shared->act_deadline_ms);
+    if (!came_back && shared->pending[0])
+        unlink(shared->pending); /* the next run sees the failure again */
     return drains ? drain_status(program, shared, came_back) : 0;
 }
 

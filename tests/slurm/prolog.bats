@@ -402,6 +402,25 @@ health() { # NODE [OPTIONS]: as Slurm runs it
     expect lines "$(grep -c 'stays drained: it was drained 2 times' "$DIR/log/health.p1")" 1
 }
 
+@test "health: a drain of ours whose record was lost is remembered again, and comes back" {
+    site enforce <<<"$wide"
+    sed -i 's/^classes:/  resume: { checks: [topo.file], after: 2 clean runs, quiet: 1s }\nclasses:/' "$DIR/etc/site.yaml"
+    cp "$DIR/etc/site.yaml" "$DIR/nodes/p1/etc/xcloud/policy.yaml"
+    xcloud policy arm --prefix "$DIR/nodes/p1" >/dev/null
+    lose p1 /etc/nccl/topo.xml
+    run -1 health p1
+    expect drained "$(drained)" p1
+    rm "$DIR/nodes/p1/var/lib/xcloud/drained" # killed in between, or a full disk
+    run -1 health p1
+    contains "$(cat "$DIR/nodes/p1/var/lib/xcloud/drained")" "reason xcloud: topo.file"
+    mend p1
+    for _ in 1 2 3; do
+        sleep 1
+        run -0 health p1
+    done
+    expect drained "$(drained)" ""
+}
+
 @test "health: the text file, the results, and --report for NHC" {
     site enforce <<<"$wide"
     lose p7 /etc/nccl/topo.xml
