@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <xcloud/step.h>
@@ -18,15 +19,32 @@ const char *program_word(enum xc_program kind)
 
 /* ---- counting ------------------------------------------------------------------------------------------ */
 
+#define LOCK_TRIES 200
+#define LOCK_MS    5
+
+/* The parent counts too, and waits for nobody: who holds it may hang. */
+static int lock_tally(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    for (unsigned tries = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
+        if ((errno != EWOULDBLOCK && errno != EINTR) || tries == LOCK_TRIES) {
+            close(fd);
+            return -1;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_MS * 1000000L}, NULL);
+    }
+    return fd;
+}
+
 static void change(const struct program *program, const char *name, int64_t value, bool adds)
 {
     xc_autofree char *path = run_path(program, "tally"),
                      *lock_path = run_path(program, "tally.lock");
     if (!path || !lock_path)
         return;
-    xc_autoclose int lock = open(lock_path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    while (lock >= 0 && flock(lock, LOCK_EX) < 0 && errno == EINTR)
-        ;
+    xc_autoclose int lock = lock_tally(lock_path);
+    if (lock < 0)
+        return;
     struct xc_check_state old = {0}, new = {0};
     int64_t before = 0;
     xc_check_state_read(path, &old, NULL);

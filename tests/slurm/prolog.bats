@@ -271,7 +271,10 @@ many_jobs() { # the same job again and again, on all nodes: what users do
     contains "$(cat "$DIR/log/prolog.p2")" "nothing is checked, and no node is drained"
     for node in $NODE_LIST; do
         sed 's/mem.total/mem.totl/' "$DIR/etc/site.yaml" >"$DIR/nodes/$node/etc/xcloud/policy.yaml"
-        xcloud policy arm --prefix "$DIR/nodes/$node" >/dev/null
+        # `arm` refuses it; a newer release's may have been armed
+        xcloud policy explain --prefix "$DIR/nodes/$node" | sed -n '1s/.*hash \([0-9a-f]*\).*/\1/p' \
+            >"$DIR/nodes/$node/var/lib/xcloud/armed"
+        contains "$(xcloud policy explain --prefix "$DIR/nodes/$node" | head -n 1)" ", armed"
     done
     run -0 as_user srun -N8 -n8 echo ran
     contains "$(cat "$DIR/log/prolog.p2")" 'there is no check "mem.totl"; did you mean "mem.total"?'
@@ -481,6 +484,13 @@ SH
     run -0 as_user srun -w p2 -N1 --gres=gpu:1 true
     wait_epilog p2
     expect drained "$(drained)" p1
+}
+
+@test "who holds the tally holds no prolog up" {
+    site enforce <<<"$wide"
+    mkdir -p "$DIR/nodes/p1/run/xcloud"
+    run -0 flock "$DIR/nodes/p1/run/xcloud/tally.lock" timeout 20 env SLURM_JOB_ID=5 SLURMD_NODENAME=p1 \
+        "$STAGE/sbin/xcloud-prolog" --prefix "$DIR/nodes/p1"
 }
 
 @test "thirty prologs at once on one node: the counters and the tally are whole" {
