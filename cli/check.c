@@ -271,6 +271,9 @@ static int print(const struct request *request, const struct run *run)
         view_exemplar(&run->findings, &text);
     else
         xc_findings_text(&run->findings, request->all || request->inside, &text);
+    if (request->inside && !request->only && !request->json && !request->prometheus &&
+        !request->brief && !request->nagios)
+        cli_nccl_values(&text);
     if (!request->json && !request->prometheus && !request->brief && !request->nagios)
         view_no_certificate(&text);
     int rc = cli_print(&text);

@@ -60,6 +60,8 @@ int cli_rules(const char *file, const struct xc_node *node, const char *node_nam
  * ones, whose plans are compared; node_name: Slurm's name of them, NULL: their files'. */
 int cli_policy_changes(const char *path, const struct xc_policy *is, const char *const *machines,
                        const char *node_name, struct xc_error *error);
+/* The variables of NCCL, UCX and NVSHMEM that this process has, each with the place that says it. */
+void cli_nccl_values(struct xc_text *out);
 /* What NCCL would not take as it is meant in the policy's variables, a line each. */
 void cli_policy_advice(const struct xc_policy *policy, const char *file, struct xc_text *out);
 /* Writes a finished text to stdout; 0, or 2 with a message. */

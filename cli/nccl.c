@@ -166,6 +166,15 @@ static void collect(struct xc_nccl_values *values)
     xc_nccl_sort(values);
 }
 
+void cli_nccl_values(struct xc_text *out)
+{
+    struct xc_nccl_values values = {0};
+    collect(&values);
+    if (!values.failed)
+        xc_nccl_text(&values, out);
+    xc_nccl_values_clear(&values);
+}
+
 /* The CPUs of a process that is bound: fewer than the machine has. */
 static bool own_cpus(const struct xc_node *node, struct xc_set *out)
 {

@@ -32,6 +32,11 @@ inside() { # SRUN-ARGUMENTS… -- CHECK-ARGUMENTS…
     contains "$output" "inside.topo /no/such.xml: NCCL_TOPO_FILE does not open here: it is not there"
 }
 
+@test "each of NCCL's variables is there with the place that says it" {
+    run as_user env NCCL_DEBUG=WARN srun -Q -N1 -n1 xcloud check --inside
+    contains "$output" "NCCL_DEBUG=WARN  (environment)"
+}
+
 @test "the prescreen's steps have their verdicts inside, too" {
     run inside -N1 -n1 -- --exemplar
     [ "$status" -le 1 ]
