@@ -112,6 +112,43 @@ static void look_where(struct xc_guard *guard)
     snprintf(guard->hangs_in, sizeof guard->hangs_in, "%s", link);
 }
 
+/* Processes whose parent we are, or have become when theirs ended. */
+static unsigned own_children(pid_t *pids, unsigned most)
+{
+    char text[1024];
+    unsigned count = 0;
+    xc_autoclose int fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (length <= 0)
+        return 0;
+    text[length] = '\0';
+    char *at = text, *end;
+    while (count < most) {
+        long pid = strtol(at, &end, 10);
+        if (end == at || pid <= 0)
+            break;
+        pids[count++] = (pid_t)pid;
+        at = end;
+    }
+    return count;
+}
+
+/* What the work has started goes with it. Who does not even die of SIGKILL is noted. */
+static void end_left(struct xc_guard *guard, const sigset_t *chld)
+{
+    int64_t end = now_ms() + DYING_MS;
+    struct timespec wait = {0, 5000000};
+    while ((guard->nleft = own_children(guard->left, XC_COUNT(guard->left))) > 0) {
+        for (unsigned i = 0; i < guard->nleft; i++)
+            kill(guard->left[i], SIGKILL);
+        sigtimedwait(chld, NULL, &wait);
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            ;
+        if (now_ms() >= end)
+            break;
+    }
+}
+
 static enum xc_guard_end wait_for(struct xc_guard *guard, const sigset_t *chld)
 {
     if (in_time(guard, chld))
@@ -129,6 +166,8 @@ enum xc_guard_end xc_guard_run(struct xc_guard *guard, struct xc_error *error)
     pid_t parent = getpid();
     guard->hangs_in[0] = '\0';
     guard->status = 0;
+    guard->nleft = 0;
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* what the work leaves behind becomes ours to end */
     sigemptyset(&chld);
     sigaddset(&chld, SIGCHLD);
     signal(SIGCHLD, SIG_DFL); /* ignored, a child would leave no status */
@@ -142,6 +181,8 @@ enum xc_guard_end xc_guard_run(struct xc_guard *guard, struct xc_error *error)
         xc_error_errno(error, "fork", "cannot start a child");
     else
         end = wait_for(guard, &chld);
+    if (guard->child > 0)
+        end_left(guard, &chld);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return end;
 }

@@ -44,6 +44,7 @@ enum act {
 struct shared {
     volatile unsigned deadline_ms, act_deadline_ms;
     bool finished; /* the work came to its end */
+    bool no_probe; /* an earlier run's question to a device hangs still: none is asked */
     /* what is to be done */
     enum wish wish;
     enum xc_resume resume;

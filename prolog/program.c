@@ -195,6 +195,28 @@ static void say_late(const struct program *program, struct shared *shared,
         program->kind == XC_HEALTH ? "" : ", and the job goes on");
 }
 
+#define PROBE "a question to a device"
+
+/* Who does not die is remembered: the child itself, and what it has started to ask devices. */
+static void remember_left(const struct program *program, struct shared *shared,
+                          const struct xc_guard *guard, bool stuck)
+{
+    struct xc_error error = {0};
+    char text[sizeof error];
+    xc_autofree char *file = run_path(program, "stuck");
+    for (unsigned i = 0; file && i < guard->nleft; i++) {
+        bool itself = stuck && guard->left[i] == guard->child;
+        const char *what = !itself ? PROBE : guard->hangs_in[0] ? guard->hangs_in : "?";
+        if (!itself)
+            say(shared, SAY_ERROR,
+                "process %d, " PROBE ", does not end; no other is asked until "
+                "it does",
+                (int)guard->left[i]);
+        if (xc_stuck_remember(file, guard->left[i], what, &error) < 0)
+            say(shared, SAY_ERROR, "%s", xc_error_text(&error, text, sizeof text));
+    }
+}
+
 /* Runs one of the two; whether it came to its end. */
 static bool run_child(const struct program *program, struct shared *shared, void (*work)(void *),
                       const volatile unsigned *deadline_ms)
@@ -204,8 +226,8 @@ static bool run_child(const struct program *program, struct shared *shared, void
         .work = work, .arg = &job, .title = program->name, .deadline_ms = deadline_ms};
     struct xc_error error = {0};
     char text[sizeof error], name[64];
-    xc_autofree char *stuck = run_path(program, "stuck");
     enum xc_guard_end end = xc_guard_run(&guard, &error);
+    remember_left(program, shared, &guard, end == XC_GUARD_STUCK);
     if (end == XC_GUARD_DONE)
         return true;
     bool late = end == XC_GUARD_LATE || end == XC_GUARD_STUCK;
@@ -217,9 +239,6 @@ static bool run_child(const struct program *program, struct shared *shared, void
     else
         say(shared, SAY_ERROR, "it has crashed (status 0x%x): nothing is known of this node",
             (unsigned)guard.status);
-    if (end == XC_GUARD_STUCK && stuck &&
-        xc_stuck_remember(stuck, guard.child, guard.hangs_in[0] ? guard.hangs_in : "?", &error) < 0)
-        say(shared, SAY_ERROR, "%s", xc_error_text(&error, text, sizeof text));
     snprintf(name, sizeof name, "%s.%s", program_word(program->kind), late ? "late" : "crashed");
     tally_add(program, name, 1);
     return false;
@@ -297,8 +316,11 @@ static int run(const struct program *program, struct shared *shared)
     if (program->kind == XC_EPILOG)
         mark_remove(program);
     if (stuck && xc_stuck_still(stuck, what, sizeof what)) {
-        say(shared, SAY_ERROR, "nothing is checked: an earlier run still hangs (%s)", what);
-        return 0;
+        shared->no_probe = strstr(what, PROBE) != NULL;
+        say(shared, SAY_ERROR, "%s: an earlier run still hangs (%s)",
+            shared->no_probe ? "devices are not asked" : "nothing is checked", what);
+        if (!shared->no_probe)
+            return 0;
     }
     int rc = 0;
     if (run_child(program, shared, work_run, &shared->deadline_ms) && shared->finished)

@@ -234,13 +234,16 @@ static void fill_live(struct work *work, const struct xc_check_input *input)
     xc_check_live_read(work->root, &work->live);
     if (!file)
         return;
+    bool loaded = (work->program->kind != XC_HEALTH || work->shared->no_probe) && work->live_root &&
+                  xc_check_live_load(file, LIVE_MAX_AGE_US, &work->live, &error) == 0;
+    if (loaded || work->shared->no_probe)
+        return;
     if (work->program->kind == XC_HEALTH) {
         xc_check_live_probe(input, HEALTH_PROBE_MS, &work->live);
         if (work->live_root && !work->program->report &&
             xc_check_live_save(&work->live, file, &error) < 0)
             trouble(work, &error, "the prolog asks the devices itself");
-    } else if (!work->live_root ||
-               xc_check_live_load(file, LIVE_MAX_AGE_US, &work->live, &error) < 0) {
+    } else {
         xc_check_live_probe(input, work->shared->deadline_ms / 2, &work->live);
     }
 }

@@ -41,9 +41,12 @@ struct xc_guard {
     pid_t child;
     int status;            /* from waitpid, with XC_GUARD_CRASHED */
     char hangs_in[256];    /* the file that a late child was reading, "" unknown */
+    pid_t left[8];         /* processes that work has started and that nothing ends */
+    unsigned nleft;
 };
-/* Runs work in a child of its own, which has none of our standard streams and ends with us. The
- * caller's SIGCHLD is blocked meanwhile; never waits for a child that does not die. */
+/* Runs work in a child of its own, which has none of our standard streams and ends with us. What it
+ * leaves behind is ended, too. The caller has no other children; its SIGCHLD is blocked meanwhile.
+ * Never waits for a process that does not die. */
 enum xc_guard_end xc_guard_run(struct xc_guard *guard, struct xc_error *error);
 /* Memory that parent and child share, zeroed; NULL without memory. */
 void *xc_guard_share(size_t size);
