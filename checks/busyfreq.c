@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <linux/perf_event.h>
-#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -105,17 +104,11 @@ static int open_cycles(void)
     return fd;
 }
 
-static bool pin(int cpu)
+static int pin(int cpu)
 {
-    size_t size = CPU_ALLOC_SIZE((size_t)cpu + 1);
-    cpu_set_t *set = CPU_ALLOC((size_t)cpu + 1);
-    if (!set)
-        return false;
-    CPU_ZERO_S(size, set);
-    CPU_SET_S((size_t)cpu, size, set);
-    bool done = sched_setaffinity(0, size, set) == 0;
-    CPU_FREE(set);
-    return done;
+    xc_autoset struct xc_set one = XC_SET_EMPTY;
+    xc_set_add(&one, (size_t)cpu);
+    return one.failed ? -ENOMEM : xc_affinity_set(0, &one);
 }
 
 /* The first half of the time is for the core to come up to speed. */
@@ -124,8 +117,9 @@ static void measure(int events, int cpu, long ms, int out)
     struct {
         uint64_t cycles, ns;
     } got = {0, 0};
-    if (!pin(cpu)) {
-        chk_probe_line(out, "spin %d error %s", cpu, strerror(errno));
+    int rc = pin(cpu);
+    if (rc < 0) {
+        chk_probe_line(out, "spin %d error %s", cpu, strerror(-rc));
         return;
     }
     spin(ms * 500000);

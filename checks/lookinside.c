@@ -2,7 +2,6 @@
  * as any user and without tools. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -13,18 +12,11 @@ extern char **environ;
 
 static void affinity(int out)
 {
-    size_t cpus = XC_SET_LIMIT, size = CPU_ALLOC_SIZE(cpus);
-    cpu_set_t *mask = CPU_ALLOC(cpus);
     xc_autoset struct xc_set set = XC_SET_EMPTY;
-    if (mask && sched_getaffinity(0, size, mask) == 0)
-        for (size_t i = 0; i < cpus; i++)
-            if (CPU_ISSET_S(i, size, mask))
-                xc_set_add(&set, i);
+    xc_affinity_get(0, &set);
     xc_autofree char *text = xc_set_format(&set);
     if (text && *text)
         chk_probe_line(out, "inside process cpus %s", text);
-    if (mask)
-        CPU_FREE(mask);
 }
 
 static void memory_nodes(struct xc_root *root, int out)

@@ -1,9 +1,7 @@
 /* xcloud nccl: what NCCL will find here, who says it, and what is wrong with it. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <glob.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -179,13 +177,8 @@ void cli_nccl_values(struct xc_text *out)
 static bool own_cpus(const struct xc_node *node, struct xc_set *out)
 {
     xc_autoset struct xc_set online = XC_SET_EMPTY;
-    cpu_set_t mask[16];
-    memset(mask, 0, sizeof mask);
-    if (!node || sched_getaffinity(0, sizeof mask, mask) < 0)
+    if (!node || xc_affinity_get(0, out) < 0)
         return false;
-    for (size_t cpu = 0; cpu < 8 * sizeof mask; cpu++)
-        if (CPU_ISSET_S(cpu, sizeof mask, mask))
-            xc_set_add(out, cpu);
     xc_node_online(node, &online);
     return !xc_set_subset(&online, out);
 }

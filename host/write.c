@@ -1,12 +1,10 @@
 /* How is the system written? Files of the kernel, drop-ins for systemd, systemctl, masks of threads. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -93,10 +91,7 @@ static int live_systemctl(void *ctx, const char *verb, const char *unit, struct 
 static int live_bind(void *ctx, int tid, const struct xc_set *cpus)
 {
     (void)ctx;
-    /* an xc_set is the kernel's mask already */
-    return syscall(SYS_sched_setaffinity, tid, cpus->nwords * sizeof *cpus->words, cpus->words) < 0
-               ? -errno
-               : 0;
+    return xc_affinity_set(tid, cpus);
 }
 
 const struct xc_host_system *xc_host_live(void)

@@ -1,7 +1,6 @@
 /* What do the three programs have in common? Options, the environment that slurmd gives, one child
  * that looks, if it must be one that acts, and the exit status that Slurm understands. */
 #include <getopt.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -170,18 +169,7 @@ void use_housekeeping(const char *list)
     xc_autoset struct xc_set cpus = XC_SET_EMPTY;
     if (!*list || xc_set_parse_list(&cpus, list, NULL, NULL) < 0)
         return;
-    size_t last = 0;
-    for (ssize_t cpu = xc_set_next(&cpus, 0); cpu >= 0; cpu = xc_set_next(&cpus, (size_t)cpu + 1))
-        last = (size_t)cpu;
-    cpu_set_t *mask = CPU_ALLOC(last + 1);
-    size_t size = CPU_ALLOC_SIZE(last + 1);
-    if (!mask)
-        return;
-    CPU_ZERO_S(size, mask);
-    for (ssize_t cpu = xc_set_next(&cpus, 0); cpu >= 0; cpu = xc_set_next(&cpus, (size_t)cpu + 1))
-        CPU_SET_S((size_t)cpu, size, mask);
-    sched_setaffinity(0, size, mask);
-    CPU_FREE(mask);
+    xc_affinity_set(0, &cpus);
 }
 
 /* ---- the children ------------------------------------------------------------------------------------------------ */

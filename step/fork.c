@@ -44,7 +44,7 @@ static struct masks masks_take(const struct xc_step *step)
 {
     struct masks masks = {.set = calloc(step->ntasks ? step->ntasks : 1, sizeof *masks.set)};
     for (; masks.set && masks.count < step->ntasks; masks.count++)
-        task_get_affinity(table_slot(&step->table, masks.count)->pid, &masks.set[masks.count]);
+        xc_affinity_get(table_slot(&step->table, masks.count)->pid, &masks.set[masks.count]);
     return masks;
 }
 
@@ -53,8 +53,8 @@ static void masks_give(const struct xc_step *step, struct masks *masks,
 {
     for (unsigned i = 0; i < masks->count; i++) {
         xc_set_and(&masks->set[i], allowed);
-        task_set_affinity(table_slot(&step->table, i)->pid,
-                          xc_set_empty(&masks->set[i]) ? allowed : &masks->set[i]);
+        xc_affinity_set(table_slot(&step->table, i)->pid,
+                        xc_set_empty(&masks->set[i]) ? allowed : &masks->set[i]);
     }
 }
 

@@ -126,8 +126,8 @@ static void problem(struct task *task, const char *format, ...)
 
 static void bind_cpus(struct task *task, const struct xc_plan_task *mine, struct xc_set *now)
 {
-    int rc = task_set_affinity(0, &mine->cpus);
-    task_get_affinity(0, now);
+    int rc = xc_affinity_set(0, &mine->cpus);
+    xc_affinity_get(0, now);
     xc_autofree char *want = xc_set_format(&mine->cpus), *have = xc_set_format(now);
     if (rc < 0)
         problem(task, "cannot be bound to CPUs %s: %s; it runs on %s", want ? want : "?",
@@ -157,7 +157,7 @@ static void record_task(struct task *task, const struct xc_plan_task *mine)
 {
     xc_autoset struct xc_set cpus = XC_SET_EMPTY, mems = XC_SET_EMPTY;
     enum xc_memory mode = XC_MEMORY_NONE;
-    task_get_affinity(0, &cpus);
+    xc_affinity_get(0, &cpus);
     task_get_memory(&mode, &mems);
     slot_put(&task->step->table, task->id, &cpus, &mems);
     task->slot->mem_mode = (uint32_t)mode;

@@ -183,8 +183,6 @@ int cpuset_set(const struct step_cpuset *cpuset, const struct xc_set *keep, stru
 
 /* ---- the kernel's word for a task (kernel.c) --------------------------------------------------------------- */
 
-int task_get_affinity(pid_t pid, struct xc_set *cpus); /* 0 or -errno */
-int task_set_affinity(pid_t pid, const struct xc_set *cpus);
 /* Sets the memory policy by the ladder preferred-many -> preferred -> none; bind and interleave as
  * they are. Returns 0 or -errno of the last try. */
 int task_set_memory(enum xc_memory mode, const struct xc_set *mems);

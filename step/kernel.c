@@ -1,5 +1,5 @@
-/* What does the kernel say of a task's CPUs and memory, and how is it told? Everything that is set is
- * read back by the caller: a mask partly outside the cpuset "succeeds" with the intersection. */
+/* What does the kernel say of a task's memory, and how is it told? Everything that is set is read back
+ * by the caller. */
 #include <errno.h>
 #include <linux/mempolicy.h>
 #include <string.h>
@@ -9,8 +9,7 @@
 
 #include "internal.h"
 
-#define WORD_BITS  (8 * sizeof(unsigned long))
-#define MASK_WORDS (XC_SET_LIMIT / WORD_BITS)
+#define WORD_BITS (8 * sizeof(unsigned long))
 /* get_mempolicy refuses more than a page, and fills the mask to its last bit */
 #define NODE_WORDS (4096 / WORD_BITS)
 
@@ -19,34 +18,6 @@ uint64_t now_us(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
-/* Highest first: the set grows once. */
-static void take_mask(struct xc_set *set, const unsigned long *mask, size_t words)
-{
-    xc_set_clear(set);
-    for (size_t w = words; w-- > 0;)
-        for (unsigned long rest = mask[w]; rest; rest &= rest - 1)
-            xc_set_add(set, w * WORD_BITS + (size_t)__builtin_ctzl(rest));
-}
-
-int task_get_affinity(pid_t pid, struct xc_set *cpus)
-{
-    unsigned long mask[MASK_WORDS]; /* of which the kernel writes as much as it has CPUs */
-    long bytes = syscall(SYS_sched_getaffinity, pid, sizeof mask, mask);
-    if (bytes < 0) {
-        xc_set_clear(cpus);
-        return -errno;
-    }
-    take_mask(cpus, mask, (size_t)bytes / sizeof *mask);
-    return 0;
-}
-
-int task_set_affinity(pid_t pid, const struct xc_set *cpus)
-{
-    return syscall(SYS_sched_setaffinity, pid, cpus->nwords * sizeof *cpus->words, cpus->words) < 0
-               ? -errno
-               : 0;
 }
 
 static int set_policy(int mode, const struct xc_set *mems)
@@ -86,7 +57,7 @@ int task_get_memory(enum xc_memory *mode, struct xc_set *mems)
     unsigned long mask[NODE_WORDS] = {0};
     int policy = 0;
     int rc = syscall(SYS_get_mempolicy, &policy, mask, 8 * sizeof mask, NULL, 0) < 0 ? -errno : 0;
-    take_mask(mems, mask, rc == 0 ? NODE_WORDS : 0);
+    xc_set_take_mask(mems, mask, rc == 0 ? NODE_WORDS : 0);
     policy &= ~(MPOL_F_STATIC_NODES | MPOL_F_RELATIVE_NODES | MPOL_F_NUMA_BALANCING);
     *mode = policy == MPOL_PREFERRED || policy == MPOL_PREFERRED_MANY ? XC_MEMORY_PREFERRED
             : policy == MPOL_BIND                                     ? XC_MEMORY_BIND

@@ -158,6 +158,13 @@ int xc_set_parse_mask(struct xc_set *set, const char *mask, const char *where,
 char *xc_set_format(const struct xc_set *set);
 void xc_text_add_set(struct xc_text *text, const struct xc_set *set);
 
+/* A mask as the kernel gives it, low bits first. */
+void xc_set_take_mask(struct xc_set *set, const unsigned long *mask, size_t words);
+/* A process's CPUs (pid 0: the caller's) asked of the kernel, and set. 0 or -errno; a set that lies
+ * partly outside the cpuset "succeeds" with the rest: read it back. */
+int xc_affinity_get(pid_t pid, struct xc_set *cpus);
+int xc_affinity_set(pid_t pid, const struct xc_set *cpus);
+
 /* ---- reading below a root directory ------------------------------------------------------------ */
 
 /* All that the project reads about a machine is read through a root: "/" on the live machine, a

@@ -224,7 +224,7 @@ static void play_task(struct launch *launch, struct xc_step *step, int id, int g
     if (write(after, &launch->world, sizeof launch->world) != (ssize_t)sizeof launch->world)
         _exit(97);
     xc_autoset struct xc_set cpus = XC_SET_EMPTY;
-    task_get_affinity(0, &cpus);
+    xc_affinity_get(0, &cpus);
     xc_autofree char *list = xc_set_format(&cpus);
     dprintf(after, "%s", list);
     _exit((int)verdict);
@@ -368,7 +368,7 @@ static int two_cpus(void **state)
 static void need_two_cpus(void)
 {
     xc_autoset struct xc_set cpus = XC_SET_EMPTY;
-    task_get_affinity(0, &cpus);
+    xc_affinity_get(0, &cpus);
     if (!xc_set_has(&cpus, 0) || !xc_set_has(&cpus, 1)) {
         print_message("this host lacks CPUs 0 and 1\n");
         skip();
@@ -1254,19 +1254,19 @@ static void a_mask_is_read_back_and_a_dead_process_is_an_error(void **state)
     (void)state;
     need_two_cpus();
     xc_autoset struct xc_set cpus = XC_SET_EMPTY, one = XC_SET_EMPTY;
-    assert_int_equal(task_get_affinity(0, &cpus), 0);
+    assert_int_equal(xc_affinity_get(0, &cpus), 0);
     cpu_set_t libc;
     assert_int_equal(sched_getaffinity(0, sizeof libc, &libc), 0);
     assert_int_equal(xc_set_count(&cpus), CPU_COUNT(&libc));
     xc_set_add(&one, 1);
-    assert_int_equal(task_set_affinity(0, &one), 0);
+    assert_int_equal(xc_affinity_set(0, &one), 0);
     xc_autoset struct xc_set now = XC_SET_EMPTY;
-    task_get_affinity(0, &now);
+    xc_affinity_get(0, &now);
     assert_true(xc_set_equal(&now, &one));
-    assert_int_equal(task_set_affinity(0, &cpus), 0);
+    assert_int_equal(xc_affinity_set(0, &cpus), 0);
     xc_set_clear(&one);
-    assert_int_equal(task_set_affinity(0, &one), -EINVAL);
-    assert_int_equal(task_get_affinity(INT32_MAX, &now), -ESRCH);
+    assert_int_equal(xc_affinity_set(0, &one), -EINVAL);
+    assert_int_equal(xc_affinity_get(INT32_MAX, &now), -ESRCH);
 }
 
 static void a_memory_policy_is_read_back(void **state)
