@@ -2,7 +2,6 @@
  * topology file, the others of its job? */
 #include <inttypes.h>
 
-#include <xcloud/nccl.h>
 #include <xcloud/topo.h>
 
 #include "live.h"
@@ -443,19 +442,13 @@ static const struct {
 static void against_nccl(const struct xc_check_input *in, struct xc_findings *out, const char *text)
 {
     struct xc_nccl_values values = {0};
-    struct xc_nccl_findings wrong = {0};
     for (const char *line = text; line; line = strchr(line, '\n'), line += line != NULL) {
         char name[64], value[900];
         if (sscanf(line, "env %63[A-Z0-9a-z_] = %899[^\n]", name, value) == 2)
             xc_nccl_add(&values, name, value, "environment");
     }
     struct xc_nccl_input input = {.values = &values, .node = in->node, .rules = in->rules};
-    if (!values.failed && xc_nccl_lint(&input, &wrong, NULL) == 0)
-        for (size_t i = 0; i < wrong.count; i++)
-            chk_say(out, chk_bad(in),
-                    (struct chk_words){.device = wrong.list[i].name, .hint = wrong.list[i].fix},
-                    "%s", wrong.list[i].what);
-    xc_nccl_findings_clear(&wrong);
+    chk_nccl_say(out, &input, chk_bad(in), false);
     xc_nccl_values_clear(&values);
 }
 

@@ -1,6 +1,4 @@
 /* Does /etc/nccl.conf say something else than the policy, and is the host's NCCL one that it allows? */
-#include <xcloud/nccl.h>
-
 #include "conf.h"
 
 #define FILE_NAME "/etc/nccl.conf"
@@ -27,21 +25,26 @@ static void against_rule(const struct xc_check_input *in, struct xc_findings *ou
                 FILE_NAME " sets %s=%s", rule->name, have);
 }
 
+void chk_nccl_say(struct xc_findings *out, const struct xc_nccl_input *input,
+                  enum xc_check_verdict verdict, bool errors_alone)
+{
+    struct xc_nccl_findings wrong = {0};
+    if (!input->values->failed && xc_nccl_lint(input, &wrong, NULL) == 0)
+        for (size_t i = 0; i < wrong.count; i++)
+            if (wrong.list[i].error || !errors_alone)
+                chk_say(out, verdict,
+                        (struct chk_words){.device = wrong.list[i].name, .hint = wrong.list[i].fix},
+                        "%s", wrong.list[i].what);
+    xc_nccl_findings_clear(&wrong);
+}
+
 /* What NCCL does not take as it is meant; the policy says nothing of it. */
 static void against_nccl(struct xc_findings *out, const struct chk_conf *conf)
 {
     struct xc_nccl_values values = {0};
-    struct xc_nccl_findings wrong = {0};
     for (size_t i = 0; i < conf->count; i++)
         xc_nccl_add(&values, conf->pairs[i].key, conf->pairs[i].value, FILE_NAME);
-    struct xc_nccl_input input = {.values = &values};
-    if (!values.failed && xc_nccl_lint(&input, &wrong, NULL) == 0)
-        for (size_t i = 0; i < wrong.count; i++)
-            if (wrong.list[i].error)
-                chk_say(out, XC_CHECK_WARN,
-                        (struct chk_words){.device = wrong.list[i].name, .hint = wrong.list[i].fix},
-                        "%s", wrong.list[i].what);
-    xc_nccl_findings_clear(&wrong);
+    chk_nccl_say(out, &(struct xc_nccl_input){.values = &values}, XC_CHECK_WARN, true);
     xc_nccl_values_clear(&values);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <xcloud/check.h>
+#include <xcloud/nccl.h>
 #include <xcloud/plan.h>
 
 /* ---- saying ------------------------------------------------------------------------------------- */
@@ -18,6 +19,10 @@ void chk_say(struct xc_findings *out, enum xc_check_verdict verdict, struct chk_
              const char *format, ...) xc_printf(4, 5);
 /* What a deviation is: fail when the policy names this check, warn when only we think so. */
 enum xc_check_verdict chk_bad(const struct xc_check_input *in);
+/* A finding for each of NCCL's variables that does something else than is meant (nccl.c); errors_alone:
+ * not those that only want a thought. */
+void chk_nccl_say(struct xc_findings *out, const struct xc_nccl_input *input,
+                  enum xc_check_verdict verdict, bool errors_alone);
 /* "cpu0-3,8" of a set, on the heap. */
 char *chk_cpus(const struct xc_set *set);
 

@@ -135,32 +135,10 @@ static int library(const struct options *options, unsigned *release)
 
 /* ---- values ---------------------------------------------------------------------------------------------- */
 
-static void add_file(struct xc_nccl_values *values, const char *path)
-{
-    struct stat st;
-    size_t length;
-    xc_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return;
-    xc_autofree char *text = xc_read_fd(fd, path, 65536, &length, NULL);
-    if (text)
-        xc_nccl_add_file(values, text, length, path);
-}
-
 static void collect(struct xc_nccl_values *values)
 {
-    for (char **entry = environ; *entry; entry++) {
-        const char *equals = strchr(*entry, '=');
-        xc_autofree char *name = equals ? strndup(*entry, (size_t)(equals - *entry)) : NULL;
-        if (name)
-            xc_nccl_add(values, name, equals + 1, "environment");
-    }
-    const char *file = getenv("NCCL_CONF_FILE"), *home = getenv("HOME");
-    char path[4200];
-    snprintf(path, sizeof path, "%s/.nccl.conf", home ? home : "");
-    if (file || home)
-        add_file(values, file ? file : path);
-    add_file(values, "/etc/nccl.conf");
+    xc_nccl_add_environment(values, environ, SIZE_MAX, "environment");
+    xc_nccl_add_conf(values, getenv("NCCL_CONF_FILE"), getenv("HOME"));
     xc_nccl_sort(values);
 }
 

@@ -1,10 +1,7 @@
 /* What will NCCL, UCX and NVSHMEM find in this task, who says it, and what is wrong with it? Told to
  * those who ask for `explain`. */
 #include <dirent.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <xcloud/nccl.h>
 
@@ -18,13 +15,7 @@
 static void add_environment(const struct xc_step_host *host, const char *from,
                             struct xc_nccl_values *values)
 {
-    char **all = host->all ? host->all(host->ctx) : NULL;
-    for (; all && *all && values->count < VALUES_MAX; all++) {
-        const char *equals = strchr(*all, '=');
-        xc_autofree char *name = equals ? strndup(*all, (size_t)(equals - *all)) : NULL;
-        if (name)
-            xc_nccl_add(values, name, equals + 1, from);
-    }
+    xc_nccl_add_environment(values, host->all ? host->all(host->ctx) : NULL, VALUES_MAX, from);
 }
 
 /* What the site's enroot sets in every container; told of only where a task has the same value. */
@@ -65,30 +56,12 @@ void nccl_close(struct xc_step *step)
 
 /* ---- in the task ------------------------------------------------------------------------------------- */
 
-/* A file that the user may put anywhere: opened as him, and only if it is one. */
-static void add_file(struct xc_nccl_values *values, const char *path)
+static void add_conf(const struct xc_step_host *host, struct xc_nccl_values *values)
 {
-    struct stat st;
-    size_t length;
-    xc_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return;
-    xc_autofree char *text = xc_read_fd(fd, path, FILE_MAX, &length, NULL);
-    if (text)
-        xc_nccl_add_file(values, text, length, path);
-}
-
-/* NCCL's order: the environment, NCCL_CONF_FILE or else ~/.nccl.conf, /etc/nccl.conf. */
-static void add_files(const struct xc_step_host *host, struct xc_nccl_values *values)
-{
-    char path[4096], home[4000];
-    if (host->get(host->ctx, "NCCL_CONF_FILE", path, sizeof path) == 0)
-        add_file(values, path);
-    else if (host->get(host->ctx, "HOME", home, sizeof home) == 0) {
-        snprintf(path, sizeof path, "%s/.nccl.conf", home);
-        add_file(values, path);
-    }
-    add_file(values, "/etc/nccl.conf");
+    char conf[4096], home[4096];
+    bool has_conf = host->get(host->ctx, "NCCL_CONF_FILE", conf, sizeof conf) == 0;
+    bool has_home = host->get(host->ctx, "HOME", home, sizeof home) == 0;
+    xc_nccl_add_conf(values, has_conf ? conf : NULL, has_home ? home : NULL);
 }
 
 static const struct xc_env_rule *rule_of(const struct xc_rules *rules, const char *name)
@@ -143,7 +116,7 @@ void nccl_report(const struct xc_step *step, const struct xc_step_host *host,
     add_environment(host, "the job", &values);
     for (size_t i = 0; i < values.count; i++)
         origin(step, task, &values.list[i]);
-    add_files(host, &values);
+    add_conf(host, &values);
     xc_nccl_sort(&values);
     struct xc_nccl_input input = {.values = &values,
                                   .node = step->node,

@@ -4,7 +4,8 @@
  * environment: NCCL_CONF_FILE (else ~/.nccl.conf) and /etc/nccl.conf. The effective values are put
  * together here, each with its origin, and held against a table of what NCCL's releases know.
  *
- * Pure: texts in, values and findings out. libc alone; steps use it for `explain`.
+ * Texts in, values and findings out; what is under "where NCCL looks" reads files, as whoever calls it.
+ * libc alone; steps use it for `explain`.
  */
 #ifndef XCLOUD_NCCL_H
 #define XCLOUD_NCCL_H
@@ -68,6 +69,14 @@ void xc_nccl_add_file(struct xc_nccl_values *values, const char *text, size_t le
 void xc_nccl_sort(struct xc_nccl_values *values);
 const struct xc_nccl_value *xc_nccl_get(const struct xc_nccl_values *values, const char *name);
 void xc_nccl_values_clear(struct xc_nccl_values *values);
+
+/* ---- where NCCL looks, in its order --------------------------------------------------------------------------- */
+
+/* "NAME=VALUE", NULL-terminated, or NULL; at most `most` values in all. */
+void xc_nccl_add_environment(struct xc_nccl_values *values, char *const *environment, size_t most,
+                             const char *from);
+/* conf_file: NCCL_CONF_FILE, home: HOME; NULL: unset. Files that are none are passed over. */
+void xc_nccl_add_conf(struct xc_nccl_values *values, const char *conf_file, const char *home);
 
 /* ---- what is wrong with them ------------------------------------------------------------------------------- */
 
