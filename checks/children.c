@@ -8,17 +8,9 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "live.h"
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- in the child ------------------------------------------------------------------------------- */
 
@@ -129,7 +121,7 @@ static bool reap(struct chk_child *child)
 
 static bool is_late(const struct chk_child *child, int64_t begun)
 {
-    return child->deadline_ms > 0 && now_ms() - begun >= child->deadline_ms;
+    return child->deadline_ms > 0 && xc_now_ms() - begun >= child->deadline_ms;
 }
 
 /* Whether any still runs; for how long to wait at most into *tick. */
@@ -156,7 +148,7 @@ static bool go_on(struct chk_child *children, size_t count, int64_t begun, struc
 
 void chk_children(struct chk_child *children, size_t count, unsigned deadline_ms)
 {
-    int64_t begun = now_ms(), end = begun + deadline_ms;
+    int64_t begun = xc_now_ms(), end = begun + deadline_ms;
     xc_autofree struct pollfd *fds = calloc(count ? count : 1, sizeof *fds);
     struct sigaction before, plain = {.sa_handler = SIG_DFL};
     sigaction(SIGCHLD, &plain, &before); /* ignored, it would take their statuses away */
@@ -164,7 +156,7 @@ void chk_children(struct chk_child *children, size_t count, unsigned deadline_ms
         start(&children[i], deadline_ms);
     int tick;
     while (fds && go_on(children, count, begun, fds, &tick)) {
-        int64_t left = end - now_ms();
+        int64_t left = end - xc_now_ms();
         if (left <= 0)
             break;
         poll(fds, count, left < tick ? (int)left : tick);

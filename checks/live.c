@@ -1,7 +1,6 @@
 /* What do the checks of this run need that only running something tells, and did it come? */
 #include <stddef.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "live.h"
@@ -103,7 +102,6 @@ static void read_probes(const struct xc_check_input *input, unsigned wanted,
 void xc_check_live_probe_only(const struct xc_check_input *input, const char *const *only,
                               unsigned deadline_ms, struct xc_check_live *out)
 {
-    struct timespec now;
     unsigned wanted = chk_probes_of(input, only);
     if (!only && input->at == XC_AT_PROLOG)
         wanted &= XC_PROBE_NVML | XC_PROBE_HOOK; /* a job waits: the others are the health run's */
@@ -112,8 +110,7 @@ void xc_check_live_probe_only(const struct xc_check_input *input, const char *co
         read_probes(input, wanted, out);
         return;
     }
-    if (clock_gettime(CLOCK_BOOTTIME, &now) == 0)
-        out->probed_at_us = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+    out->probed_at_us = xc_boottime_us();
     snprintf(out->boot_id, sizeof out->boot_id, "%s", input->node->boot_id);
     run_probes(input, wanted, deadline_ms, out);
 }

@@ -2,7 +2,6 @@
  * read as if anybody had written it. */
 #include <errno.h>
 #include <inttypes.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "live.h"
@@ -134,7 +133,6 @@ static int parse(char *bytes, size_t length, const char *path, struct xc_check_l
 static int judge(const struct xc_check_live *live, int64_t max_age_us, const char *path,
                  struct xc_error *error)
 {
-    struct timespec now = {0};
     struct xc_root *root = NULL;
     if (xc_root_open_dir("/", &root, error) < 0)
         return -1;
@@ -142,8 +140,7 @@ static int judge(const struct xc_check_live *live, int64_t max_age_us, const cha
     xc_root_close(root);
     if (!boot || !xc_streq(boot, live->boot_id))
         return xc_error_set(error, XC_EINPUT, path, "it is of another boot");
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    int64_t age = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000 - live->probed_at_us;
+    int64_t age = xc_boottime_us() - live->probed_at_us;
     if (age < 0 || age > max_age_us)
         return xc_error_set(error, XC_EINPUT, path, "it is %" PRId64 " s old; %" PRId64 " is asked",
                             age / 1000000, max_age_us / 1000000);

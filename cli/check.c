@@ -228,10 +228,9 @@ static int open_all(const struct request *request, struct run *run, struct xc_er
 
 static int run_checks(const struct request *request, struct run *run, struct xc_error *error)
 {
-    struct timespec now;
     bool live = xc_root_is_live(run->root);
-    if (live && clock_gettime(CLOCK_BOOTTIME, &now) == 0)
-        run->next.at_us = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+    if (live)
+        run->next.at_us = xc_boottime_us();
     struct xc_check_input input = {
         .root = run->root,
         .node = run->node,
@@ -271,10 +270,10 @@ static int print(const struct request *request, const struct run *run)
         view_exemplar(&run->findings, &text);
     else
         xc_findings_text(&run->findings, request->all || request->inside, &text);
-    if (request->inside && !request->only && !request->json && !request->prometheus &&
-        !request->brief && !request->nagios)
+    bool lines = !request->json && !request->prometheus && !request->brief && !request->nagios;
+    if (lines && request->inside && !request->only)
         cli_nccl_values(&text);
-    if (!request->json && !request->prometheus && !request->brief && !request->nagios)
+    if (lines)
         view_no_certificate(&text);
     int rc = cli_print(&text);
     return rc ? rc : status;

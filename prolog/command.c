@@ -73,13 +73,6 @@ int find_tools(const char *wanted, struct slurm_tools *out, struct xc_error *err
 
 /* ---- running -------------------------------------------------------------------------------------------- */
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static _Noreturn void exec_command(const char *const *argv, const char *slurm_conf, int output)
 {
     char conf[4200];
@@ -103,7 +96,7 @@ static int read_all(int fd, int64_t end, struct xc_text *out)
 {
     char bytes[65536];
     for (;;) {
-        int64_t left = end - now_ms();
+        int64_t left = end - xc_now_ms();
         struct pollfd poller = {.fd = fd, .events = POLLIN};
         if (left <= 0 || poll(&poller, 1, (int)left) == 0)
             return -1;
@@ -124,7 +117,7 @@ static bool reaped(pid_t pid, int64_t end, int *status)
         pid_t got = waitpid(pid, status, WNOHANG);
         if (got == pid || (got < 0 && errno != EINTR))
             return got == pid;
-        if (now_ms() >= end)
+        if (xc_now_ms() >= end)
             return false;
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
@@ -151,7 +144,7 @@ int run_command(const char *const *argv, const char *slurm_conf, unsigned timeou
         return -1;
     if (pipe2(pipe_fd, O_CLOEXEC) < 0)
         return xc_error_errno(error, argv[0], "cannot make a pipe");
-    int64_t end = now_ms() + timeout_ms;
+    int64_t end = xc_now_ms() + timeout_ms;
     pid_t pid = fork();
     if (pid == 0)
         exec_command(argv, slurm_conf, pipe_fd[1]);
@@ -161,7 +154,7 @@ int run_command(const char *const *argv, const char *slurm_conf, unsigned timeou
     close(pipe_fd[0]);
     if (rc == 0 && !ended) {
         kill(pid, SIGKILL);
-        reaped(pid, now_ms() + 100, &status);
+        reaped(pid, xc_now_ms() + 100, &status);
         rc = xc_error_set(error, XC_ESYS, argv[0], "no answer within %u ms", timeout_ms);
     } else if (rc == 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) {
         rc = failed(argv[0], status, text, error);

@@ -24,13 +24,6 @@ void *xc_guard_share(size_t size)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* ---- the child ------------------------------------------------------------------------------------- */
 
 /* slurmd waits for the end of its pipe: nobody but the parent may hold it. */
@@ -61,7 +54,7 @@ static _Noreturn void be_child(const struct xc_guard *guard, const sigset_t *mas
 /* Whether the child has ended within ms. */
 static bool ended(struct xc_guard *guard, const sigset_t *chld, int64_t ms)
 {
-    int64_t end = now_ms() + ms;
+    int64_t end = xc_now_ms() + ms;
     for (;;) {
         pid_t pid = waitpid(guard->child, &guard->status, WNOHANG);
         if (pid == guard->child)
@@ -70,7 +63,7 @@ static bool ended(struct xc_guard *guard, const sigset_t *chld, int64_t ms)
             guard->status = -1;
             return true;
         }
-        int64_t left = end - now_ms();
+        int64_t left = end - xc_now_ms();
         if (left <= 0)
             return false;
         struct timespec wait = {left / 1000, (left % 1000) * 1000000};
@@ -80,9 +73,9 @@ static bool ended(struct xc_guard *guard, const sigset_t *chld, int64_t ms)
 
 static bool in_time(struct xc_guard *guard, const sigset_t *chld)
 {
-    int64_t start = now_ms();
+    int64_t start = xc_now_ms();
     for (;;) {
-        int64_t left = start + *guard->deadline_ms - now_ms();
+        int64_t left = start + *guard->deadline_ms - xc_now_ms();
         if (left <= 0)
             return ended(guard, chld, 0);
         if (ended(guard, chld, left < SLICE_MS ? left : SLICE_MS))
@@ -136,7 +129,7 @@ static unsigned own_children(pid_t *pids, unsigned most)
 /* What the work has started goes with it. Who does not even die of SIGKILL is noted. */
 static void end_left(struct xc_guard *guard, const sigset_t *chld)
 {
-    int64_t end = now_ms() + DYING_MS;
+    int64_t end = xc_now_ms() + DYING_MS;
     struct timespec wait = {0, 5000000};
     while ((guard->nleft = own_children(guard->left, XC_COUNT(guard->left))) > 0) {
         for (unsigned i = 0; i < guard->nleft; i++)
@@ -144,7 +137,7 @@ static void end_left(struct xc_guard *guard, const sigset_t *chld)
         sigtimedwait(chld, NULL, &wait);
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;
-        if (now_ms() >= end)
+        if (xc_now_ms() >= end)
             break;
     }
 }

@@ -274,13 +274,6 @@ static void count_run(const struct program *program, int64_t took_us)
     tally_put(program, name, took_us);
 }
 
-static int64_t now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 static int fill_shared(const struct program *program, struct shared *shared)
 {
     xc_autofree char *state = run_path(program, "counters.");
@@ -299,7 +292,7 @@ static int fill_shared(const struct program *program, struct shared *shared)
 static int run(const struct program *program, struct shared *shared)
 {
     char what[256];
-    int64_t began = now_us();
+    int64_t began = xc_now_us();
     xc_autofree char *stuck = run_path(program, "stuck");
     if (program->kind == XC_EPILOG)
         mark_remove(program);
@@ -314,7 +307,7 @@ static int run(const struct program *program, struct shared *shared)
     if (run_child(program, shared, work_run, &shared->deadline_ms) && shared->finished)
         rc = act(program, shared);
     if (!program->report)
-        count_run(program, now_us() - began);
+        count_run(program, xc_now_us() - began);
     if (program->kind == XC_HEALTH && shared->textfile[0] && !program->report)
         metrics_write(program, shared, NULL);
     return rc;

@@ -256,11 +256,9 @@ static enum xc_check_at at_of(enum xc_program kind)
 
 static int run_checks(struct work *work, struct xc_error *error)
 {
-    struct timespec now;
     if (xc_check_validate(work->rules, work->source.path, error) < 0)
         return -1;
-    if (clock_gettime(CLOCK_BOOTTIME, &now) == 0)
-        work->next.at_us = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+    work->next.at_us = xc_boottime_us();
     xc_check_state_read(work->shared->state, &work->previous, NULL);
     take_job_gpus(work);
     struct xc_check_input input = {

@@ -214,7 +214,7 @@ static void take_back(struct xc_step *step, pid_t pid)
 
 void step_post_fork(struct xc_step *step, const struct xc_step_host *host, int local_id, pid_t pid)
 {
-    uint64_t began = now_us();
+    int64_t began = xc_now_us();
     if (!step->active || !step->node)
         return;
     struct table_head *head = step->table.head;
@@ -229,5 +229,5 @@ void step_post_fork(struct xc_step *step, const struct xc_step_host *host, int l
         if (step->kind == XC_STEP_EXTERN && head->message[0])
             host->log(head->message); /* no task could say it */
     }
-    head->post_fork_us += (uint32_t)(now_us() - began);
+    head->post_fork_us += (uint32_t)(xc_now_us() - began);
 }

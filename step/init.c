@@ -350,7 +350,7 @@ static void say_topo(struct task *task)
         return;
     struct table_slot *first = table_slot(&task->step->table, 0);
     if (task->id != 0) {
-        bool came = slot_wait(first, 2, now_us() + WAIT_US);
+        bool came = slot_wait(first, 2, xc_now_us() + WAIT_US);
         task->alone = !came || (first->flags & XC_REC_TOPO);
     }
     if (task->id == 0 || task->alone)
@@ -386,7 +386,7 @@ static enum xc_verdict without_plan(struct task *task, const struct xc_error *er
 
 enum xc_verdict step_task_init(struct xc_step *step, const struct xc_step_host *host, int local_id)
 {
-    uint64_t began = now_us();
+    int64_t began = xc_now_us();
     if (!step->active && local_id == 0)
         report_write(&step->told);
     if (!step->active || local_id < 0 || (unsigned)local_id >= step->ntasks)
@@ -405,7 +405,7 @@ enum xc_verdict step_task_init(struct xc_step *step, const struct xc_step_host *
     }
     xc_autotext struct xc_text environment = XC_TEXT_INIT;
     set_all(&task, &environment);
-    task.slot->init_us = (uint32_t)(now_us() - began);
+    task.slot->init_us = (uint32_t)(xc_now_us() - began);
     slot_publish(task.slot, 2);
     if (task.id == 0)
         speak(&task, &environment);

@@ -65,8 +65,8 @@ int32_t *slot_visible(const struct table *table, unsigned task);
 int32_t *slot_gpus(const struct table *table, unsigned task);
 int32_t *slot_nics(const struct table *table, unsigned task);
 void slot_publish(struct table_slot *slot, uint32_t seen);
-/* Waits until the task has come to `seen`, until a time of now_us(); whether it has. */
-bool slot_wait(struct table_slot *slot, uint32_t seen, uint64_t until_us);
+/* Waits until the task has come to `seen`, until a time of xc_now_us(); whether it has. */
+bool slot_wait(struct table_slot *slot, uint32_t seen, int64_t until_us);
 /* Waits until every task has come to `seen`, at most timeout_us in all; whether they have. */
 bool table_wait(const struct table *table, uint32_t seen, unsigned timeout_us);
 void records_prune(int dir_fd);
@@ -125,8 +125,6 @@ struct xc_step {
     /* post_fork, slurmstepd alone */
     unsigned forked;
 };
-
-uint64_t now_us(void); /* CLOCK_MONOTONIC */
 
 /* Private flag of the table's head: something went wrong in post_fork. */
 #define TABLE_FAILED (1u << 31)

@@ -4,7 +4,6 @@
 #include <linux/mempolicy.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -12,13 +11,6 @@
 #define WORD_BITS (8 * sizeof(unsigned long))
 /* get_mempolicy refuses more than a page, and fills the mask to its last bit */
 #define NODE_WORDS (4096 / WORD_BITS)
-
-uint64_t now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
 
 static int set_policy(int mode, const struct xc_set *mems)
 {

@@ -292,7 +292,7 @@ static void prepare(struct xc_step *step, const struct xc_step_start *start,
 
 struct xc_step *step_open(const struct xc_step_start *start, const struct xc_step_host *host)
 {
-    uint64_t began = now_us();
+    int64_t began = xc_now_us();
     struct xc_step *step = copy_start(start);
     if (!step)
         return NULL;
@@ -309,7 +309,7 @@ struct xc_step *step_open(const struct xc_step_start *start, const struct xc_ste
     step_marks(step);
     if (!step->rules || !step->table.head)
         step->active = false; /* no memory */
-    step->open_us = (unsigned)(now_us() - began);
+    step->open_us = (unsigned)(xc_now_us() - began);
     if (step->table.head)
         step->table.head->open_us = step->open_us;
     return step;

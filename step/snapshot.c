@@ -30,7 +30,7 @@ static bool boot_id(const struct xc_step *step, char id[64])
 /* waitpid with a deadline; the child is killed when it passes. said: what it wrote to stderr. */
 static int wait_for(pid_t pid, int said, struct xc_error *error)
 {
-    uint64_t until = now_us() + MAKER_LIMIT_US;
+    int64_t until = xc_now_us() + MAKER_LIMIT_US;
     int status;
     for (;;) {
         pid_t got = waitpid(pid, &status, WNOHANG);
@@ -38,7 +38,7 @@ static int wait_for(pid_t pid, int said, struct xc_error *error)
             return xc_error_errno(error, MAKER, "cannot wait for it");
         if (got == pid)
             break;
-        if (now_us() > until) {
+        if (xc_now_us() > until) {
             kill(pid, SIGKILL);
             waitpid(pid, &status, 0);
             return xc_error_set(error, XC_ESYS, MAKER " snapshot", "it took more than 5 s");

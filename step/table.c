@@ -203,10 +203,10 @@ void slot_publish(struct table_slot *slot, uint32_t seen)
     syscall(SYS_futex, &slot->seen, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-bool slot_wait(struct table_slot *slot, uint32_t seen, uint64_t until_us)
+bool slot_wait(struct table_slot *slot, uint32_t seen, int64_t until_us)
 {
     for (uint32_t have; (have = atomic_load(&slot->seen)) < seen;) {
-        uint64_t now = now_us();
+        int64_t now = xc_now_us();
         if (now >= until_us)
             return false;
         struct timespec left = {.tv_sec = (time_t)((until_us - now) / 1000000),
@@ -218,7 +218,7 @@ bool slot_wait(struct table_slot *slot, uint32_t seen, uint64_t until_us)
 
 bool table_wait(const struct table *table, uint32_t seen, unsigned timeout_us)
 {
-    uint64_t until = now_us() + timeout_us;
+    int64_t until = xc_now_us() + timeout_us;
     for (unsigned task = 0; task < table->head->ntasks; task++)
         if (!slot_wait(table_slot(table, task), seen, until))
             return false;

@@ -165,6 +165,12 @@ void xc_set_take_mask(struct xc_set *set, const unsigned long *mask, size_t word
 int xc_affinity_get(pid_t pid, struct xc_set *cpus);
 int xc_affinity_set(pid_t pid, const struct xc_set *cpus);
 
+/* CLOCK_MONOTONIC: for deadlines. CLOCK_BOOTTIME, which counts suspended time too: for what is kept
+ * between the runs of a boot. */
+int64_t xc_now_us(void);
+int64_t xc_now_ms(void);
+int64_t xc_boottime_us(void);
+
 /* ---- reading below a root directory ------------------------------------------------------------ */
 
 /* All that the project reads about a machine is read through a root: "/" on the live machine, a
