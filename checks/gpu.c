@@ -235,34 +235,54 @@ static bool only_path(const char *pid, const char *fd)
     return !flags || (strtoul(flags + 6, NULL, 8) & O_PATH);
 }
 
-/* The GPU that a descriptor is, by its device number. Its path is its user's: a process in a mount
- * namespace of its own calls things as it likes, and following the name may hang. */
-static int device_gpu(const struct xc_check_input *in, int fds, const char *pid, const char *fd)
+/* The job's GPUs as the kernel numbers devices: asked once, and not for each descriptor. */
+struct device {
+    unsigned major, minor;
+    int gpu;
+};
+struct devices {
+    struct device *list;
+    size_t count;
+};
+
+static bool find_devices(const struct xc_check_input *in, struct devices *out)
 {
-    struct statx st, node;
-    char name[32];
-    if (statx(fds, fd, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE, &st) < 0 ||
-        !S_ISCHR(st.stx_mode))
-        return -1;
-    for (size_t i = 0; i < in->job->ngpus; i++) {
+    *out = (struct devices){.list = calloc(in->job->ngpus, sizeof *out->list)};
+    for (size_t i = 0; out->list && i < in->job->ngpus; i++) {
+        struct statx node;
+        char name[32];
         int gpu = in->job->gpus[i];
         if (gpu < 0 || (size_t)gpu >= in->node->ngpus || in->node->gpus[gpu].minor < 0)
             continue;
-        snprintf(name, sizeof name, "/dev/nvidia%d", in->node->gpus[gpu].minor);
-        if (statx(AT_FDCWD, name, AT_STATX_DONT_SYNC, STATX_TYPE, &node) < 0 ||
-            !S_ISCHR(node.stx_mode)) {
-            node.stx_rdev_major = NVIDIA_MAJOR;
-            node.stx_rdev_minor = (unsigned)in->node->gpus[gpu].minor;
+        struct device *device = &out->list[out->count++];
+        *device = (struct device){NVIDIA_MAJOR, (unsigned)in->node->gpus[gpu].minor, gpu};
+        snprintf(name, sizeof name, "/dev/nvidia%u", device->minor);
+        if (statx(AT_FDCWD, name, AT_STATX_DONT_SYNC, STATX_TYPE, &node) == 0 &&
+            S_ISCHR(node.stx_mode)) {
+            device->major = node.stx_rdev_major;
+            device->minor = node.stx_rdev_minor;
         }
-        if (st.stx_rdev_major == node.stx_rdev_major && st.stx_rdev_minor == node.stx_rdev_minor &&
-            !only_path(pid, fd))
-            return gpu;
     }
+    return out->list;
+}
+
+/* The GPU that a descriptor is, by its device number. Its path is its user's: a process in a mount
+ * namespace of its own calls things as it likes, and following the name may hang. */
+static int device_gpu(const struct devices *devices, int fds, const char *pid, const char *fd)
+{
+    struct statx st;
+    if (statx(fds, fd, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE, &st) < 0 ||
+        !S_ISCHR(st.stx_mode))
+        return -1;
+    for (size_t i = 0; i < devices->count; i++)
+        if (st.stx_rdev_major == devices->list[i].major &&
+            st.stx_rdev_minor == devices->list[i].minor && !only_path(pid, fd))
+            return devices->list[i].gpu;
     return -1;
 }
 
 /* The same on this machine; *left: descriptors that may still be looked at. */
-static int live_gpu(const struct xc_check_input *in, const char *pid, size_t *left)
+static int live_gpu(const struct devices *devices, const char *pid, size_t *left)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%.16s/fd", pid);
@@ -270,7 +290,7 @@ static int live_gpu(const struct xc_check_input *in, const char *pid, size_t *le
     int gpu = -1;
     for (struct dirent *entry; dir && gpu < 0 && *left > 0 && (entry = readdir(dir)); --*left)
         if (entry->d_name[0] != '.')
-            gpu = device_gpu(in, dirfd(dir), pid, entry->d_name);
+            gpu = device_gpu(devices, dirfd(dir), pid, entry->d_name);
     if (dir)
         closedir(dir);
     return gpu;
@@ -284,11 +304,16 @@ static void run_leftovers(const struct xc_check_input *in, struct xc_findings *o
         return;
     }
     bool live = xc_root_is_live(in->root);
+    struct devices devices = {0};
+    if (live && !find_devices(in, &devices)) {
+        out->failed = true;
+        return;
+    }
     xc_autonames char **names = xc_root_list(in->root, "/proc");
     for (char **pid = names; pid && *pid; pid++) {
         if (!isdigit((unsigned char)**pid))
             continue;
-        int gpu = live ? live_gpu(in, *pid, &left) : described_gpu(in, *pid);
+        int gpu = live ? live_gpu(&devices, *pid, &left) : described_gpu(in, *pid);
         xc_autofree char *name =
             gpu >= 0 ? xc_root_read_line(in->root, "/proc/%s/comm", *pid) : NULL;
         char bdf[XC_BDF_TEXT];
@@ -299,6 +324,7 @@ static void run_leftovers(const struct xc_check_input *in, struct xc_findings *o
                                    .hint = "kill it; if it does not die, its GPU needs a reset"},
                 "process %s (%s) of somebody else has it open", name, *pid);
     }
+    free(devices.list);
     if (left == 0)
         chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
                 "processes have more than %d files open: not all were looked at", OPENED_MAX);
