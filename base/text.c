@@ -71,12 +71,23 @@ void xc_text_addf(struct xc_text *text, const char *format, ...)
     va_end(args);
 }
 
+static bool is_control(char c)
+{
+    return (unsigned char)c < ' ' || c == 127;
+}
+
+char *xc_plain(char *string)
+{
+    for (char *c = string; c && *c; c++)
+        if (is_control(*c))
+            *c = '?';
+    return string;
+}
+
 void xc_text_add_plain(struct xc_text *text, const char *string, size_t max)
 {
-    for (size_t i = 0; string[i] && i < max; i++) {
-        bool control = (unsigned char)string[i] < ' ' || string[i] == 127;
-        xc_text_add_n(text, control ? "?" : &string[i], 1);
-    }
+    for (size_t i = 0; string[i] && i < max; i++)
+        xc_text_add_n(text, is_control(string[i]) ? "?" : &string[i], 1);
 }
 
 int xc_text_read(struct xc_text *text, int fd, size_t limit)

@@ -50,11 +50,7 @@ size_t xc_host_report_count(const struct xc_host_report *report, enum xc_host_ou
 /* Names of units and interrupts are whatever somebody has chosen: no control characters get out. */
 static char *clean(const char *text)
 {
-    char *copy = strdup(text ? text : "");
-    for (char *c = copy; c && *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
-    return copy;
+    return xc_plain(strdup(text ? text : ""));
 }
 
 void host_say(struct xc_host_report *report, enum xc_host_what part, enum xc_host_outcome outcome,

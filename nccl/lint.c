@@ -42,9 +42,7 @@ static void say(struct lint *lint, const struct xc_nccl_value *value, bool error
     va_start(args, format);
     vsnprintf(finding->what, sizeof finding->what, format, args);
     va_end(args);
-    for (char *c = finding->what; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
+    xc_plain(finding->what);
     snprintf(finding->fix, sizeof finding->fix, "%s", fix);
 }
 

@@ -83,6 +83,8 @@ void xc_text_add(struct xc_text *text, const char *string);
 void xc_text_add_n(struct xc_text *text, const char *bytes, size_t count);
 void xc_text_addf(struct xc_text *text, const char *format, ...) xc_printf(2, 3);
 void xc_text_addv(struct xc_text *text, const char *format, va_list args);
+/* Control characters become ?; returns string, which may be NULL. */
+char *xc_plain(char *string);
 /* Somebody's string for people to read: control characters as ?, cut at max bytes. */
 void xc_text_add_plain(struct xc_text *text, const char *string, size_t max);
 /* Appends what fd gives until its end, at most limit bytes in all. 0, or -errno (EFBIG: there is more);
