@@ -31,38 +31,34 @@ off_housekeeping() { # what a task of a whole node may use, and whether it gets 
     as_user "srun --exclusive -n1 -c16 --xcloud-bind=verbose bash -c '$allowed; taskset -c 0 true 2>/dev/null && echo free || echo refused'" 2>&1
 }
 
-@test "ConstrainCores=no: bound all the same, and housekeeping is refused: on v2 a step can have a cpuset" {
-    slurm_with ConstrainCores=no </dev/null
+# Beside their GPUs, and off the housekeeping cores whatever the user does; what the step said is in $out.
+bound_and_refused() {
     near_their_gpus
     out=$(off_housekeeping)
     contains "$out" "2-7,10-15"
     contains "$out" refused
+}
+
+@test "ConstrainCores=no: bound all the same, and housekeeping is refused: on v2 a step can have a cpuset" {
+    slurm_with ConstrainCores=no </dev/null
+    bound_and_refused
 }
 
 @test "task/affinity alone: the same" {
     slurm_with <<<TaskPlugin=task/affinity
-    near_their_gpus
-    out=$(off_housekeeping)
-    contains "$out" "2-7,10-15"
-    contains "$out" refused
+    bound_and_refused
 }
 
 @test "jobacct_gather/cgroup puts each task into a group of its own: bound, and refused" {
     slurm_with <<<JobAcctGatherType=jobacct_gather/cgroup
-    near_their_gpus
-    out=$(off_housekeeping)
-    contains "$out" "2-7,10-15"
-    contains "$out" refused
+    bound_and_refused
     lacks "$out" "affinity alone"
 }
 
 @test "job_container/tmpfs gives a job its own /tmp: bound, refused, and recorded" {
     guest 'printf "AutoBasePath=true\nBasePath=/var/tmp/jobs\n" >/etc/slurm/job_container.conf'
     slurm_with <<<JobContainerType=job_container/tmpfs
-    near_their_gpus
-    out=$(off_housekeeping)
-    contains "$out" "2-7,10-15"
-    contains "$out" refused
+    bound_and_refused
     out=$(as_user "srun --exclusive -n1 -c16 bash -c 'touch /tmp/mine; grep -c /var/tmp/jobs /proc/self/mountinfo'" 2>/dev/null)
     [ "$out" -ge 1 ] # it really had one
     job=$(guest "ls /run/xcloud/steps | grep '[.]0$' | sort -n | tail -n 1")

@@ -467,6 +467,20 @@ static void a_second_apply_changes_nothing(void **state)
     free(same);
 }
 
+/* Apply in a process of its own that is killed at its at-th step; whether it came to its end. */
+static bool apply_and_die(struct machine *m, unsigned at)
+{
+    m->die_at = at;
+    m->steps = 0;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(apply(m) == 0 ? 0 : 1);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    m->die_at = 0;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 /* Killed before and after each thing that it does, then run again, then undone. */
 static void a_run_that_was_killed_is_finished_by_the_next_and_undone_exactly(void **state)
 {
@@ -474,15 +488,7 @@ static void a_run_that_was_killed_is_finished_by_the_next_and_undone_exactly(voi
     char *before = picture(m);
     unsigned killed = 0;
     for (unsigned at = 1;; at++) {
-        m->die_at = at;
-        m->steps = 0;
-        pid_t pid = fork();
-        if (pid == 0)
-            _exit(apply(m) == 0 ? 0 : 1);
-        int status;
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        m->die_at = 0;
-        bool done = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        bool done = apply_and_die(m, at);
         killed += !done;
         assert_int_equal(apply(m), 0);
         assert_int_equal(count(m, XC_HOST_REFUSED), 0);
@@ -512,15 +518,7 @@ static void a_run_with_another_policy_that_was_killed_is_undone_exactly(void **s
         assert_int_equal(apply(m), 0);
         snprintf(text, sizeof text, "housekeeping: \"%s\", host: [" ALL "]", others[at % 3]);
         rules(m, text);
-        m->die_at = at;
-        m->steps = 0;
-        pid_t pid = fork();
-        if (pid == 0)
-            _exit(apply(m) == 0 ? 0 : 1);
-        int status;
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        m->die_at = 0;
-        bool done = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        bool done = apply_and_die(m, at);
         killed += !done;
         assert_int_equal(undo(m), 0);
         put_thread(m, "1", "1", "systemd", "init.scope", "0-15", "1");
