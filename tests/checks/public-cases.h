@@ -1,8 +1,5 @@
-/* Faults that others have reported in public, each a test by its name. Included by test-check.c.
- *
- * Those about what a prolog does with a verdict are in tests/slurm/prolog.bats: mej/nhc#134 (another's
- * drain is left alone), nebius-solutions-library#265 and slurm-gcp#223 (one scontrol, with a reason),
- * ROCm/spur#836 (no wave of drains). */
+/* Faults that others have reported in public, each a test by its name. Included by test-check.c. Those
+ * about what a prolog does with a verdict are in tests/slurm/prolog.bats; public-reports lists all. */
 /* clang-format off: a case a line, or as few as it needs */
 
 #define PUBLIC(name, ...)                                                                          \
@@ -113,6 +110,12 @@ PUBLIC(open_gpu_kernel_modules_1010_a_link_that_stays_slow_can_be_made_to_fail,
 PUBLIC(azurehpc_152_a_tool_that_fails_is_no_failing_node,
        {"gpu.dcgm", H100, "", {PROBE "/dcgm=dcgm incident Error: unable to establish a connection\nend\n"}, UNKNOWN, "dcgmi health tells nothing"},
        {"gpu.health", H100, "", {"-" PROBE "/nvml", PROBE "/trouble=nvml: it ended with signal 11\n"}, UNKNOWN, "signal 11"})
+
+/* A GPU of another model, or in another's chassis, is slower by design: numbers are the site's. */
+PUBLIC(azurehpc_142_a_threshold_is_the_policys_and_its_classs,
+       {"cpu.busy_freq", H100, NULL, {PROBE "/spin=spin 4 mhz 2900\nspin 55 mhz 2890\nend\n"}, PASS, "2890 to 2900 MHz"},
+       {"cpu.busy_freq", H100, "least: 2800", {PROBE "/spin=spin 4 mhz 2900\nspin 55 mhz 2890\nend\n"}, PASS, ""},
+       {"cpu.busy_freq", H100, "least: 3700", {PROBE "/spin=spin 4 mhz 2900\nspin 55 mhz 2890\nend\n"}, FAIL, "want 3700 MHz"})
 
 PUBLIC(nccl_1939_a_module_that_is_not_registered_is_none,
        {"gpu.gdr", H100, "path: peermem", {"/sys/kernel/mm/memory_peers/other/version=1"}, FAIL, "NICs cannot reach GPU memory that way"},

@@ -74,8 +74,6 @@ back() { # no job is left, and all nodes are in use again: for a while, since a 
     squeue >&2
     sinfo -N -o "%N %T %E" >&2
     return 1
-    sinfo -N -o '%N %T %E' >&2
-    return 1
 }
 
 # When several nodes of a job fail, slurmd tells the controller every 15 s again (22.05): a node that is
@@ -148,6 +146,7 @@ wait_drained() { # COUNT
 }
 said() { cat "$DIR"/log/prolog.*; }
 
+# ROCm/spur#836: a wave of checks over all nodes asks nothing that all of them share
 @test "a fit node: jobs run, and nobody asks Slurm anything" {
     site enforce <<<"$wide"
     run -0 as_user srun -N8 -n8 echo ran
@@ -157,6 +156,7 @@ said() { cat "$DIR"/log/prolog.*; }
     nodes_idle
 }
 
+# nebius/nebius-solutions-library#265, slurm-gcp#223: one scontrol, on failure alone, and a reason that says it
 @test "each of seven faults drains its node with its own reason before a task runs, and the job is requeued" {
     site enforce <<<"$wide"
     C=/sys/devices/system/cpu
@@ -207,6 +207,7 @@ many_jobs() { # the same job again and again, on all nodes: what users do
     done
 }
 
+# ROCm/spur#836: no wave of drains
 @test "a wrong policy on all nodes at once, nodes counted: no more are drained than the breaker's limit" {
     fail_all 'breaker: { cluster: 3, job: 8 }'
     many_jobs
@@ -296,6 +297,7 @@ many_jobs() { # the same job again and again, on all nodes: what users do
     nodes_idle
 }
 
+# aws/aws-parallelcluster#6777: "Prolog hung on node"
 @test "a read that never answers: the job runs after the deadline, and the node stays" {
     cat >"$DIR/hang.c" <<'C'
 #define _GNU_SOURCE
@@ -370,6 +372,7 @@ health() { # NODE [OPTIONS]: as Slurm runs it
     env -i SLURMD_NODENAME="$1" SLURM_CONF="$SLURM_CONF" "$DIR/etc/health"
 }
 
+# mej/nhc#134: what an administrator has drained stays
 @test "health: drains, and brings back what the policy lists when it is mended; no other's drain, no lemon" {
     site enforce <<<"$wide"
     # at slurmd's start it has run with nothing in its environment
@@ -422,6 +425,45 @@ health() { # NODE [OPTIONS]: as Slurm runs it
         run -0 health p1
     done
     expect drained "$(drained)" ""
+}
+
+# nebius/soperator#1232: drained for "gres/gpu count reported lower" because the driver was loaded late. Ours
+# comes back by itself where the policy says so; Slurm's own drain is not ours to lift.
+@test "health: a GPU that came late is no drain for ever, and Slurm's own drain for it is left" {
+    site enforce <<<"$wide"
+    sed -i 's/^classes:/  resume: { checks: [gpu.count], after: 2 clean runs, quiet: 1s }\nclasses:/' "$DIR/etc/site.yaml"
+    for node in p1 p2; do
+        cp "$DIR/etc/site.yaml" "$DIR/nodes/$node/etc/xcloud/policy.yaml"
+        xcloud policy arm --prefix "$DIR/nodes/$node" >/dev/null
+        lose $node /proc/driver/nvidia/gpus/0000:18:00.0
+    done
+    scontrol update nodename=p2 state=drain reason="gres/gpu count reported lower than configured (7 < 8)"
+    for node in p1 p2; do run -1 health $node; done
+    contains "$(reason p1)" "drained xcloud: gpu.count 0000:18:00.0: the driver does not have it"
+    for node in p1 p2; do mend $node; done
+    sleep 1
+    for node in p1 p2 p1 p2; do run -0 health $node; done
+    expect drained "$(drained)" p2
+    contains "$(reason p2)" "gres/gpu count reported lower than configured (7 < 8)"
+}
+
+# mej/nhc#161: a hanging sinfo became a failed check, and whole racks were drained
+@test "a controller that hangs changes no verdict: fit nodes never ask it, and a bad one is not drained uncounted" {
+    site enforce <<<"$wide"
+    lose p2 /etc/nccl/topo.xml
+    mkdir -p "$DIR/hung"
+    for command in scontrol sinfo; do
+        printf '#!/bin/sh\nexec sleep 60\n' >"$DIR/hung/$command"
+        chmod 755 "$DIR/hung/$command"
+    done
+    SCONTROL=$DIR/hung/scontrol site enforce <<<"$wide"
+    local began=$SECONDS
+    run -0 as_user srun -w p1 -N1 echo ran
+    [ $((SECONDS - began)) -le 4 ]
+    run -0 as_user srun -w p2 -N1 echo ran
+    contains "$(cat "$DIR/log/prolog.p2")" "no answer within 5000 ms; drained nodes cannot be counted, so this one is not drained"
+    [ $((SECONDS - began)) -le 12 ]
+    nodes_idle
 }
 
 @test "health: the text file, the results, and --report for NHC" {

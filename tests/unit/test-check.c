@@ -989,6 +989,7 @@ int main(void)
         cmocka_unit_test(node_exporter_2769_other_drivers_have_other_counters),
         cmocka_unit_test(open_gpu_kernel_modules_1010_a_link_that_stays_slow_can_be_made_to_fail),
         cmocka_unit_test(azurehpc_152_a_tool_that_fails_is_no_failing_node),
+        cmocka_unit_test(azurehpc_142_a_threshold_is_the_policys_and_its_classs),
         cmocka_unit_test(nccl_1939_a_module_that_is_not_registered_is_none),
         cmocka_unit_test(nccl_820_the_file_must_be_in_the_container_and_true_of_the_machine),
         cmocka_unit_test(gvisor_14526_deep_states_can_be_forbidden),
