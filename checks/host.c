@@ -672,8 +672,11 @@ static size_t at_most(const struct xc_check_input *in, struct xc_findings *out, 
 {
     long have, most = 0;
     char want[32], hint[96];
-    if (!xc_root_read_long(in->root, &have, "%s", path))
+    if (!xc_root_read_long(in->root, &have, "%s", path)) {
+        if (xc_root_exists(in->root, "%s", path))
+            chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.device = name}, "it is no number");
         return 0;
+    }
     chk_param_number(in, param, &most);
     snprintf(want, sizeof want, "at most %ld", most);
     snprintf(hint, sizeof hint, "sysctl %s=%ld", name, most);
@@ -693,8 +696,9 @@ static void run_profiling(const struct xc_check_input *in, struct xc_findings *o
                     "kernel.yama.ptrace_scope");
     if (out->count != before)
         return;
-    chk_say(out, seen ? XC_CHECK_PASS : XC_CHECK_UNKNOWN, (struct chk_words){0}, "%s",
-            seen ? "users can run perf and nsys on their own jobs" : "no setting is readable");
+    chk_say(out, seen ? XC_CHECK_PASS : XC_CHECK_NA, (struct chk_words){0}, "%s",
+            seen ? "users can run perf and nsys on their own jobs"
+                 : "this kernel has no setting against it");
 }
 
 static const struct xc_check profiling = {

@@ -70,8 +70,10 @@ static void run_cgroup(const struct xc_check_input *in, struct xc_findings *out)
     struct chk_words words = {.want = "a cpuset that can be written",
                               .hint = "steps are then bound by affinity alone; mount the cpuset "
                                       "controller, in a pod with a writable cgroup"};
+    xc_autofree char *conf = chk_slurm_conf(in);
     if (!controllers && !v1)
-        chk_say(out, XC_CHECK_UNKNOWN, words, "no cgroups are to be seen");
+        chk_say(out, conf ? XC_CHECK_UNKNOWN : XC_CHECK_NA, words, "no cgroups are to be seen%s",
+                conf ? "" : ", and there is no slurm.conf: no steps run here");
     else if (controllers && !strstr(controllers, "cpuset"))
         chk_say(out, chk_bad(in), words, "the cpuset controller is not in cgroup v2");
     else if (mounted_read_only(mounts, controllers ? "cgroup2" : "cgroup",

@@ -136,6 +136,7 @@ static const struct row rows[] = {
     {"numa.nodes", H100, NULL, {0}, PASS, "2 NUMA nodes with CPUs on 2 sockets"},
     {"numa.nodes", H100, "count: 4", {0}, FAIL, "2 NUMA nodes with CPUs on 2 sockets; want 4. set Sub-NUMA"},
     {"numa.nodes", GB200, NULL, {0}, PASS, "2 NUMA nodes with CPUs"}, /* GPU memory is no node of tasks */
+    {"numa.nodes", LAPTOP, NULL, {"-/sys/devices/system/node"}, PASS, "1 NUMA nodes with CPUs on 1 sockets"},
     {"numa.nodes", H100, NULL, {"/sys/devices/system/node/node1/meminfo=Node 1 MemTotal: 0 kB"}, WARN,
      "node1: it has CPUs and no memory"},
 
@@ -262,7 +263,8 @@ static const struct row rows[] = {
      "kernel.perf_event_paranoid: kernel.perf_event_paranoid is 4: users cannot profile their own jobs; want at most 2"},
     {"host.profiling", H100, NULL, {"/proc/sys/kernel/yama/ptrace_scope=3"}, WARN, "ptrace_scope is 3"},
     {"host.profiling", H100, "perf: 4", {"/proc/sys/kernel/perf_event_paranoid=4"}, PASS, ""},
-    {"host.profiling", LAPTOP, "", {0}, UNKNOWN, "no setting is readable"},
+    {"host.profiling", H100, "", {"/proc/sys/kernel/kptr_restrict=x"}, UNKNOWN, "kptr_restrict: it is no number"},
+    {"host.profiling", LAPTOP, "", {0}, NA, "this kernel has no setting against it"},
 
     {"host.environment", H100, "", {0}, PASS, "bare metal"},
     {"host.environment", VM, NULL, {0}, PASS, "a virtual machine: Microsoft Corporation Virtual Machine"},
@@ -643,7 +645,8 @@ static const struct row rows[] = {
     {"self.cgroup", H100, "", {0}, PASS, "cgroup v2"},
     {"self.cgroup", H100, "", {CG "/cgroup.controllers=cpu io"}, FAIL, "not in cgroup v2"},
     {"self.cgroup", H100, "", {"/proc/mounts=cgroup2 /sys/fs/cgroup cgroup2 ro,nosuid 0 0\n"}, FAIL, "read-only"},
-    {"self.cgroup", GB200, "", {0}, UNKNOWN, "no cgroups"},
+    {"self.cgroup", H100, "", {"-" CG}, UNKNOWN, "no cgroups are to be seen"},
+    {"self.cgroup", GB200, "", {0}, NA, "no steps run here"},
 
     {"self.state", H100, "", {0}, PASS, "/var/lib/xcloud"},
     {"self.state", GB200, "", {0}, FAIL, "neither /var/lib/xcloud nor /run/xcloud"},
@@ -662,6 +665,7 @@ static const struct row rows[] = {
     {"inside.memory", H100, "shm: 64", {IN("inside process shm 67108864\n")}, PASS, ""},
     {"inside.memory", H100, "", {IN("inside process mems 1\n")}, FAIL, "are on different NUMA nodes"},
     {"inside.memory", H100, "", {PROBE "/inside=end\n"}, UNKNOWN, "ulimit -l ?"},
+    {"inside.memory", H100, "", {0}, NA, "only a running machine"},
 
     {"inside.gpus", H100, NULL, {IN("")}, PASS, "2 GPUs can be opened"},
     {"inside.gpus", H100, NULL, {IN("inside gpu nvidia2 Operation not permitted\n")}, PASS, "those of others cannot"},
