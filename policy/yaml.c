@@ -48,6 +48,58 @@ static int reader_failed(const struct building *b, const char *problem)
     return fail_at(b, line, column, "%s; expected UTF-8 text", problem);
 }
 
+/* The byte at a mark; a mark counts characters. */
+static char byte_at(const struct building *b, yaml_mark_t mark)
+{
+    const char *at = b->text, *end = b->text + b->length;
+    for (size_t line = 0; line < mark.line && at < end; at++)
+        line += *at == '\n';
+    for (size_t column = 0; column < mark.column && at < end; column++)
+        do
+            at++;
+        while (at < end && ((unsigned char)*at & 0xc0) == 0x80);
+    return at < end ? *at : '\0';
+}
+
+/* libyaml says what it did not find; this is what a person wrote or forgot. */
+static const char *way_out(const char *problem, const char *context)
+{
+    static const struct {
+        const char *words, *expected;
+    } ways[] = {
+        {"a flow mapping", "} at its end, and quotes around texts that hold , : # [ ] { or }"},
+        {"a flow sequence", "] at its end, and quotes around texts that hold , : # [ ] { or }"},
+        {"a simple key", "KEY: VALUE, with a blank behind the colon"},
+        {"a quoted scalar", "its closing quote"},
+        {"a block", "lines of one level to begin in the same column"},
+        {"mapping values", "lines of one level to begin in the same column, and quotes around "
+                           "texts that hold a colon and a blank"},
+    };
+    for (size_t i = 0; i < XC_COUNT(ways); i++)
+        if (strstr(context, ways[i].words) || strstr(problem, ways[i].words))
+            return ways[i].expected;
+    return "YAML";
+}
+
+static int scanner_failed(const struct building *b, const char *problem)
+{
+    const yaml_parser_t *p = &b->parser;
+    yaml_mark_t here = p->problem_mark, start = p->context_mark;
+    const char *context = p->context ? p->context : "";
+    char byte = byte_at(b, here), begins[64] = "";
+    if (strstr(problem, "cannot start any token") && byte == '\t')
+        return fail_mark(b, here,
+                         "a tab stands here; expected blanks: YAML indents with nothing else");
+    if (strstr(problem, "cannot start any token") && byte > ' ' && byte < 127)
+        return fail_at(b, here.line, here.column, "no text begins with %c; expected it in quotes",
+                       byte);
+    if (*context && start.line != here.line)
+        snprintf(begins, sizeof begins, " that begins at %zu:%zu", start.line + 1,
+                 start.column + 1);
+    return fail_at(b, here.line, here.column, "%s%s%s%s; expected %s", problem, *context ? " " : "",
+                   context, begins, way_out(problem, context));
+}
+
 static int parser_failed(const struct building *b)
 {
     const yaml_parser_t *p = &b->parser;
@@ -56,8 +108,7 @@ static int parser_failed(const struct building *b)
     const char *problem = p->problem ? p->problem : "unknown problem";
     if (p->error == YAML_READER_ERROR)
         return reader_failed(b, problem);
-    return fail_at(b, p->problem_mark.line, p->problem_mark.column, "%s%s%s; expected YAML",
-                   problem, p->context ? " " : "", p->context ? p->context : "");
+    return scanner_failed(b, problem);
 }
 
 static int next(struct building *b, yaml_event_t *event)
