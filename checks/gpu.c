@@ -1,11 +1,7 @@
 /* Are all GPUs there by three ways, well connected, with the right driver? No NVML: what can hang with
  * a GPU is for health. */
 #include <ctype.h>
-#include <dirent.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "links.h"
 
@@ -176,173 +172,6 @@ static const struct xc_check pcie = {
     .on_fail = XC_FAIL_WARN,
     .params = chk_link_params,
     .run = run_pcie,
-};
-
-/* ---- gpu.leftovers ----------------------------------------------------------------------------------------- */
-
-static const struct xc_check_param leftovers_params[] = {
-    {"except", XC_PARAM_NAMES,
-     "nvidia-persiste*,nv-fabricmanag*,nv-hostengine*,nvidia-imex*,dcgm*,nvidia-dcgm*,xcloud*",
-     "processes that may have a GPU open, by name (15 characters)", NULL},
-    {0},
-};
-
-static bool excepted(const struct xc_check_input *in, const char *name)
-{
-    xc_autonames char **list = xc_names_split(chk_param(in, "except"));
-    for (char **one = list; one && *one; one++)
-        if (xc_glob(*one, name))
-            return true;
-    return false;
-}
-
-/* The job's GPU with this minor: its index in the node, or -1. */
-static int job_gpu(const struct xc_check_input *in, long minor)
-{
-    for (size_t i = 0; i < in->job->ngpus; i++) {
-        int gpu = in->job->gpus[i];
-        if (gpu >= 0 && (size_t)gpu < in->node->ngpus && in->node->gpus[gpu].minor == minor)
-            return gpu;
-    }
-    return -1;
-}
-
-/* The GPU of the job that a process of a described machine has open. */
-static int described_gpu(const struct xc_check_input *in, const char *pid)
-{
-    xc_autonames char **fds = xc_root_list(in->root, "/proc/%s/fd", pid);
-    int gpu = -1;
-    for (char **fd = fds; fd && *fd && gpu < 0; fd++) {
-        xc_autofree char *path = xc_root_canonical(in->root, "/proc/%s/fd/%s", pid, *fd);
-        long minor;
-        if (path && xc_starts(path, "/dev/nvidia") && xc_to_long(path + 11, 0, 4095, &minor))
-            gpu = job_gpu(in, minor);
-    }
-    return gpu;
-}
-
-#define NVIDIA_MAJOR 195
-#define OPENED_MAX   400000 /* of all processes: a user must not keep a prolog busy */
-
-/* With O_PATH anybody gets a descriptor, and opens nothing. */
-static bool only_path(const char *pid, const char *fd)
-{
-    char name[64], text[256] = "";
-    snprintf(name, sizeof name, "/proc/%.16s/fdinfo/%.16s", pid, fd);
-    xc_autoclose int info = open(name, O_RDONLY | O_CLOEXEC);
-    const char *flags =
-        info >= 0 && read(info, text, sizeof text - 1) > 0 ? strstr(text, "flags:") : NULL;
-    return !flags || (strtoul(flags + 6, NULL, 8) & O_PATH);
-}
-
-/* The job's GPUs as the kernel numbers devices: asked once, and not for each descriptor. */
-struct device {
-    unsigned major, minor;
-    int gpu;
-};
-struct devices {
-    struct device *list;
-    size_t count;
-};
-
-static bool find_devices(const struct xc_check_input *in, struct devices *out)
-{
-    *out = (struct devices){.list = calloc(in->job->ngpus, sizeof *out->list)};
-    for (size_t i = 0; out->list && i < in->job->ngpus; i++) {
-        struct statx node;
-        char name[32];
-        int gpu = in->job->gpus[i];
-        if (gpu < 0 || (size_t)gpu >= in->node->ngpus || in->node->gpus[gpu].minor < 0)
-            continue;
-        struct device *device = &out->list[out->count++];
-        *device = (struct device){NVIDIA_MAJOR, (unsigned)in->node->gpus[gpu].minor, gpu};
-        snprintf(name, sizeof name, "/dev/nvidia%u", device->minor);
-        if (statx(AT_FDCWD, name, AT_STATX_DONT_SYNC, STATX_TYPE, &node) == 0 &&
-            S_ISCHR(node.stx_mode)) {
-            device->major = node.stx_rdev_major;
-            device->minor = node.stx_rdev_minor;
-        }
-    }
-    return out->list;
-}
-
-/* The GPU that a descriptor is, by its device number. Its path is its user's: a process in a mount
- * namespace of its own calls things as it likes, and following the name may hang. */
-static int device_gpu(const struct devices *devices, int fds, const char *pid, const char *fd)
-{
-    struct statx st;
-    if (statx(fds, fd, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE, &st) < 0 ||
-        !S_ISCHR(st.stx_mode))
-        return -1;
-    for (size_t i = 0; i < devices->count; i++)
-        if (st.stx_rdev_major == devices->list[i].major &&
-            st.stx_rdev_minor == devices->list[i].minor && !only_path(pid, fd))
-            return devices->list[i].gpu;
-    return -1;
-}
-
-/* The same on this machine; *left: descriptors that may still be looked at. */
-static int live_gpu(const struct devices *devices, const char *pid, size_t *left)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%.16s/fd", pid);
-    DIR *dir = opendir(path);
-    int gpu = -1;
-    for (struct dirent *entry; dir && gpu < 0 && *left > 0 && (entry = readdir(dir)); --*left)
-        if (entry->d_name[0] != '.')
-            gpu = device_gpu(devices, dirfd(dir), pid, entry->d_name);
-    if (dir)
-        closedir(dir);
-    return gpu;
-}
-
-static void run_leftovers(const struct xc_check_input *in, struct xc_findings *out)
-{
-    size_t before = out->count, left = OPENED_MAX;
-    if (!in->job || in->job->ngpus == 0) {
-        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "there is no job with GPUs");
-        return;
-    }
-    bool live = xc_root_is_live(in->root);
-    struct devices devices = {0};
-    if (live && !find_devices(in, &devices)) {
-        out->failed = true;
-        return;
-    }
-    xc_autonames char **names = xc_root_list(in->root, "/proc");
-    for (char **pid = names; pid && *pid; pid++) {
-        if (!isdigit((unsigned char)**pid))
-            continue;
-        int gpu = live ? live_gpu(&devices, *pid, &left) : described_gpu(in, *pid);
-        xc_autofree char *name =
-            gpu >= 0 ? xc_root_read_line(in->root, "/proc/%s/comm", *pid) : NULL;
-        char bdf[XC_BDF_TEXT];
-        if (name && !excepted(in, name))
-            chk_say(
-                out, XC_CHECK_FAIL,
-                (struct chk_words){.device = gpu_bdf(in, (size_t)gpu, bdf),
-                                   .hint = "kill it; if it does not die, its GPU needs a reset"},
-                "process %s (%s) of somebody else has it open", name, *pid);
-    }
-    free(devices.list);
-    if (left == 0)
-        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0},
-                "processes have more than %d files open: not all were looked at", OPENED_MAX);
-    if (out->count == before)
-        chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "nobody has the job's %zu GPUs open",
-                in->job->ngpus);
-}
-
-static const struct xc_check leftovers = {
-    .id = "gpu.leftovers",
-    .code = "GPU04",
-    .what = "no process of an earlier job has this job's GPUs open",
-    .cost = XC_COST_SCAN,
-    .at = XC_AT_PROLOG | XC_AT_EPILOG,
-    .needs = XC_NEEDS_ROOT | XC_NEEDS_JOB,
-    .on_fail = XC_FAIL_WARN,
-    .params = leftovers_params,
-    .run = run_leftovers,
 };
 
 /* ---- gpu.mig ------------------------------------------------------------------------------------------------- */
@@ -613,5 +442,5 @@ static const struct xc_check gdr = {
     .run = run_gdr,
 };
 
-const struct xc_check *const chk_gpu[] = {&count,  &pcie, &chk_gpu_xid, &leftovers, &mig,
-                                          &driver, &imex, &gdr,         NULL};
+const struct xc_check *const chk_gpu[] = {
+    &count, &pcie, &chk_gpu_xid, &chk_gpu_leftovers, &mig, &driver, &imex, &gdr, NULL};

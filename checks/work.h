@@ -93,6 +93,7 @@ extern const struct xc_check *const chk_slurm[];
 extern const struct xc_check *const chk_self[];
 extern const struct xc_check *const chk_exec[];
 extern const struct xc_check chk_gpu_xid;
+extern const struct xc_check chk_gpu_leftovers;
 extern const struct xc_check chk_cpu_busy_freq;
 
 #endif

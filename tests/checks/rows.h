@@ -8,6 +8,10 @@
           "unlimited\ninside process shm 1048576000000\ninside gpu nvidia0 opens\ninside gpu nvidia1 " \
           "opens\ninside control nvidiactl opens\ninside control nvidia-uvm opens\ninside hca "        \
           "uverbs0 opens\nend\n"
+#define OPEN(pid, gpu) "/proc/" pid "/fd/5=->/dev/nvidia" gpu
+#define UIDS(pid, uids) "/proc/" pid "/status=Name:\tx\nUid:\t" uids "\nGid:\t0 0 0 0\n"
+#define IN_CGROUP(pid, path) "/proc/" pid "/cgroup=0::" path "\n"
+#define STEPD(pid, job, uids) "/proc/" pid "/comm=slurmstepd", "/proc/" pid "/cmdline=slurmstepd: [" job ".batch]", UIDS(pid, uids)
 #define XID(text) "/dev/kmsg=6,10,1,-;" text "\n"
 
 /* most cases need none of the last members */
@@ -362,10 +366,40 @@ static const struct row rows[] = {
     {"gpu.xid", LAPTOP, NULL, {"-/sys/bus/pci/devices"}, NA, "no NVIDIA GPUs"},
 
     {"gpu.leftovers", H100, NULL, {0}, PASS, "nobody has the job's 1 GPUs open", .job = true},
-    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", "/proc/777/fd/5=->/dev/nvidia2"}, FAIL,
-     "process train (777) of somebody else has it open", .job = true},
-    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", "/proc/777/fd/5=->/dev/nvidia3"}, PASS, "", .job = true},
-    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=nvidia-persiste", "/proc/777/fd/5=->/dev/nvidia2"}, PASS, "", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", OPEN("777", "2")}, FAIL,
+     "0000:4b:00.0: process train (777) of somebody else has it open", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", OPEN("777", "3")}, PASS, "", .job = true},
+    /* daemons: root's by name, others by their service; a name alone is anybody's to take */
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=nvidia-persiste", OPEN("777", "2"), UIDS("777", "0 0 0 0")}, PASS, "", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=nvidia-persiste", OPEN("777", "2"), UIDS("777", "1000 1000 1000 1000")}, FAIL, "nvidia-persiste (777)", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=nvidia-persiste", OPEN("777", "2"), UIDS("777", "1000 0 0 0")}, FAIL, "nvidia-persiste (777)", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=nvidia-persiste", OPEN("777", "2")}, FAIL, "nvidia-persiste (777)", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=nvidia-persiste", OPEN("777", "2"), UIDS("777", "143 143 143 143"),
+     IN_CGROUP("777", "/system.slice/nvidia-persistenced.service")}, PASS, "", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=nvidia-persiste", OPEN("777", "2"), UIDS("777", "1000 1000 1000 1000"),
+     IN_CGROUP("777", "/user.slice/user-1000.slice/user@1000.service/app.slice/nvidia-persistenced.service")}, FAIL, "", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=x", OPEN("777", "2"), UIDS("777", "1000 1000 1000 1000"),
+     IN_CGROUP("777", "/system.slice/sshd.service")}, FAIL, "", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=nvidia-persiste", OPEN("777", "2"), UIDS("777", "0 0 0 0"),
+     IN_CGROUP("777", "/system.slice/slurmstepd.scope/job_6/step_0/user/task_0")}, FAIL, "", .job = true},
+    /* another job that runs, v2 and v1; one that has ended; this one */
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", OPEN("777", "2"), STEPD("700", "8", "0 0 0 0"),
+     IN_CGROUP("777", "/system.slice/slurmstepd.scope/job_8/step_0/user/task_0")}, PASS, "", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", OPEN("777", "2"), STEPD("700", "8", "0 0 0 0"),
+     "/proc/777/cgroup=5:devices:/slurm_gpu001/uid_1000/job_8/step_0\n1:name=systemd:/system.slice/slurmd.service\n"}, PASS, "", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", OPEN("777", "2"), STEPD("700", "9", "0 0 0 0"),
+     IN_CGROUP("777", "/system.slice/slurmstepd.scope/job_8/step_0/user/task_0")}, FAIL, "train (777)", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", OPEN("777", "2"), STEPD("700", "7", "0 0 0 0"),
+     IN_CGROUP("777", "/system.slice/slurmstepd.scope/job_7/step_0/user/task_0")}, FAIL, "train (777)", .job = true},
+    /* what a user can make: a daemon's name and title, cgroups in his own slice and below his step */
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", OPEN("777", "2"), STEPD("700", "8", "1000 0 0 0"),
+     IN_CGROUP("777", "/system.slice/slurmstepd.scope/job_8/step_0/user/task_0")}, FAIL, "train (777)", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", OPEN("777", "2"), STEPD("700", "8", "0 0 0 0"),
+     IN_CGROUP("777", "/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_8")}, FAIL, "train (777)", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", OPEN("777", "2"), STEPD("700", "8", "0 0 0 0"),
+     IN_CGROUP("777", "/slurm/uid_1000/job_6/step_0/uid_1000/job_8")}, FAIL, "train (777)", .job = true},
+    {"gpu.leftovers", H100, NULL, {"/proc/777/comm=train", OPEN("777", "2"), STEPD("700", "8", "0 0 0 0"),
+     IN_CGROUP("777", "/job_8")}, FAIL, "train (777)", .job = true},
     {"gpu.leftovers", H100, NULL, {0}, NA, "there is no job"},
 
     {"gpu.mig", H100, "", {0}, PASS, "0 of 8 GPUs are split"},
@@ -699,6 +733,14 @@ static const struct row rows[] = {
     {"inside.rendezvous", H100, "", {IN("env SLURM_NTASKS = 8\n")}, FAIL, "MASTER_ADDR is not set"},
     {"inside.rendezvous", H100, "", {IN("env SLURM_NTASKS = 8\nenv MASTER_ADDR = x\n")}, FAIL, "MASTER_PORT is not set"},
     {"inside.rendezvous", H100, "", {IN("")}, NA, "this job has one task"},
+
+    {"inside.nccl", H100, NULL, {IN("inside nccl path /usr/lib64/libnccl.so.2\ninside nccl release 2.26.2\n")}, PASS, "/usr/lib64/libnccl.so.2: NCCL 2.26.2; the policy asks for none"},
+    {"inside.nccl", H100, NULL, {IN("inside nccl path /usr/lib64/libnccl.so.2\ninside nccl release 2.26.2\nenv XCLOUD_NCCL_VERSION = 2.26\n")}, PASS, "NCCL 2.26.2"},
+    {"inside.nccl", H100, NULL, {IN("inside nccl path /usr/lib64/libnccl.so.2\ninside nccl release 2.26.2\nenv XCLOUD_NCCL_VERSION = >= 2.27\n")}, FAIL, "/usr/lib64/libnccl.so.2: NCCL 2.26.2; want >= 2.27"},
+    {"inside.nccl", H100, NULL, {IN("inside nccl path /usr/lib64/libnccl.so.2\ninside nccl release 2.26.2\n")}, FAIL, "NCCL 2.26.2; want != 2.26.2", .policy = "  nccl: { version: \"!= 2.26.2\" }\n"},
+    {"inside.nccl", H100, NULL, {IN("inside nccl path /usr/lib64/libnccl.so.2\ninside nccl release 2.26.2\nenv XCLOUD_NCCL_VERSION = new\n")}, UNKNOWN, "expected releases with"},
+    {"inside.nccl", H100, NULL, {IN("inside nccl path /usr/lib64/libnccl.so.2\n")}, UNKNOWN, "it does not say its release"},
+    {"inside.nccl", H100, NULL, {IN("")}, NA, "no libnccl.so.2 in the usual places"},
 
     {"inside.env", H100, NULL, {IN("env NCCL_DEBUG = WARN\n")}, PASS, "1 NCCL variables, none that slows it down"},
     {"inside.env", H100, NULL, {IN("env NCCL_P2P_DISABLE = 1\n")}, WARN, "NCCL_P2P_DISABLE: no GPU reads another directly"},
