@@ -2,6 +2,7 @@
  * topology file, the others of its job? */
 #include <inttypes.h>
 
+#include <xcloud/nccl.h>
 #include <xcloud/topo.h>
 
 #include "live.h"
@@ -394,6 +395,57 @@ static const struct xc_check topo = {
     .run = run_topo,
 };
 
+/* ---- inside.nccl ------------------------------------------------------------------------------------ */
+
+/* 0: there is no library, or it does not say. */
+static unsigned library_release(const char *text)
+{
+    char release[32];
+    return chk_live_value(text, "inside nccl", "release", release, sizeof release)
+               ? xc_nccl_release(release)
+               : 0;
+}
+
+static void run_nccl(const struct xc_check_input *in, struct xc_findings *out)
+{
+    char path[900], rule[256], release[XC_NCCL_RELEASE_TEXT];
+    bool allows = true;
+    struct xc_error error = {0};
+    const char *text = look(in, out);
+    if (!text)
+        return;
+    unsigned have = library_release(text);
+    xc_nccl_release_text(have, release);
+    /* a container shows no policy: there the step's variable says what it wants */
+    const char *wanted = in->rules->nccl_version;
+    if (!wanted && variable(text, "XCLOUD_NCCL_VERSION", rule, sizeof rule) && *rule)
+        wanted = rule;
+    struct chk_words words = {.device = path, .want = wanted};
+    if (!chk_live_value(text, "inside nccl", "path", path, sizeof path))
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0},
+                "there is no libnccl.so.2 in the usual places: a program brings its own, or none");
+    else if (have == 0)
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){.device = path},
+                "it does not say its release");
+    else if (wanted && xc_nccl_allows(wanted, have, &allows, &error) < 0)
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "%s", error.message);
+    else if (!allows)
+        chk_say(out, XC_CHECK_FAIL, words, "NCCL %s", release);
+    else
+        chk_say(out, XC_CHECK_PASS, (struct chk_words){.device = path}, "NCCL %s%s", release,
+                wanted ? "" : "; the policy asks for none");
+}
+
+static const struct xc_check nccl = {
+    .id = "inside.nccl",
+    .code = "INS09",
+    .what = "the NCCL that a process would load is a release that the policy allows",
+    .at = XC_AT_INSIDE,
+    .probes = XC_PROBE_INSIDE,
+    .on_fail = XC_FAIL_WARN,
+    .run = run_nccl,
+};
+
 /* ---- inside.rendezvous ------------------------------------------------------------------------------ */
 
 static void run_rendezvous(const struct xc_check_input *in, struct xc_findings *out)
@@ -447,7 +499,8 @@ static void against_nccl(const struct xc_check_input *in, struct xc_findings *ou
         if (sscanf(line, "env %63[A-Z0-9a-z_] = %899[^\n]", name, value) == 2)
             xc_nccl_add(&values, name, value, "environment");
     }
-    struct xc_nccl_input input = {.values = &values, .node = in->node, .rules = in->rules};
+    struct xc_nccl_input input = {
+        .values = &values, .release = library_release(text), .node = in->node, .rules = in->rules};
     chk_nccl_say(out, &input, chk_bad(in), false);
     xc_nccl_values_clear(&values);
 }
@@ -507,4 +560,4 @@ static const struct xc_check env = {
 };
 
 const struct xc_check *const chk_inside[] = {&affinity, &memory,     &gpus, &hcas, &imex,
-                                             &topo,     &rendezvous, &env,  NULL};
+                                             &topo,     &rendezvous, &env,  &nccl, NULL};

@@ -6,6 +6,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <xcloud/nccl.h>
+
 #include "live.h"
 
 extern char **environ;
@@ -98,6 +100,18 @@ static void variables(int out)
     }
 }
 
+/* As it would be loaded; read to its end where nothing shorter says the release. */
+static void library(int out)
+{
+    struct xc_nccl_library found;
+    char text[XC_NCCL_RELEASE_TEXT];
+    if (!xc_nccl_library_find(NULL, NULL, true, &found))
+        return;
+    chk_probe_line(out, "inside nccl path %.900s", found.path);
+    if (found.release)
+        chk_probe_line(out, "inside nccl release %s", xc_nccl_release_text(found.release, text));
+}
+
 int chk_probe_inside(const struct xc_check_input *input, unsigned deadline_ms, int out)
 {
     (void)deadline_ms;
@@ -107,6 +121,7 @@ int chk_probe_inside(const struct xc_check_input *input, unsigned deadline_ms, i
     limit(out, "nofile", RLIMIT_NOFILE);
     shared_memory(out);
     variables(out);
+    library(out);
     devices(input->root, out, "hca", "/dev/infiniband", "uverbs*");
     devices(input->root, out, "cm", "/dev/infiniband", "rdma_cm");
     devices(input->root, out, "imex", "/dev/nvidia-caps-imex-channels", "channel*");

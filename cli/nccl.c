@@ -1,11 +1,6 @@
 /* xcloud nccl: what NCCL will find here, who says it, and what is wrong with it. */
-#include <fcntl.h>
 #include <getopt.h>
-#include <glob.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <xcloud/nccl.h>
 
@@ -20,97 +15,10 @@ struct options {
 
 /* ---- the library ------------------------------------------------------------------------------------- */
 
-static unsigned release_of(const char *path)
-{
-    struct stat st;
-    xc_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
-        return 0;
-    void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (bytes == MAP_FAILED)
-        return 0;
-    unsigned release = xc_nccl_library_release(bytes, (size_t)st.st_size);
-    munmap(bytes, (size_t)st.st_size);
-    return release;
-}
-
-/* The first libnccl of a directory list (LD_LIBRARY_PATH) or of a pattern. */
-static unsigned in_list(const char *list, char *path, size_t size)
-{
-    for (const char *at = list; at && *at;) {
-        size_t length = strcspn(at, ":");
-        snprintf(path, size, "%.*s/libnccl.so.2", (int)length, at);
-        unsigned release = length > 0 ? release_of(path) : 0;
-        if (release)
-            return release;
-        at += length + (at[length] == ':');
-    }
-    return 0;
-}
-
-static unsigned in_pattern(const char *pattern, char *path, size_t size)
-{
-    glob_t found = {0};
-    unsigned release = 0;
-    if (glob(pattern, 0, NULL, &found) == 0)
-        for (size_t i = 0; i < found.gl_pathc && !release; i++) {
-            snprintf(path, size, "%s", found.gl_pathv[i]);
-            release = release_of(path);
-        }
-    globfree(&found);
-    return release;
-}
-
-/* Beside the first python3 of PATH, which may be an environment's. */
-static unsigned beside_python(char *path, size_t size)
-{
-    char file[4200], pattern[4300];
-    for (const char *at = getenv("PATH"); at && *at;) {
-        int length = (int)strcspn(at, ":");
-        snprintf(file, sizeof file, "%.*s/python3", length, at);
-        if (length > 0 && access(file, X_OK) == 0) {
-            snprintf(pattern, sizeof pattern,
-                     "%.*s/../lib/python3*/*-packages/nvidia/nccl/lib/libnccl.so.2", length, at);
-            return in_pattern(pattern, path, size);
-        }
-        at += length + (at[length] == ':');
-    }
-    return 0;
-}
-
-/* As a Python program would load it: pip's wheel before the system's, LD_LIBRARY_PATH before both. */
-static unsigned find_library(char *path, size_t size)
-{
-    static const char *const places[] = {
-        "/usr/local/lib/python3*/*-packages/nvidia/nccl/lib/libnccl.so.2",
-        "/usr/lib/python3*/*-packages/nvidia/nccl/lib/libnccl.so.2",
-        "/usr/lib/*-linux-gnu/libnccl.so.2",
-        "/usr/lib64/libnccl.so.2",
-        "/usr/lib/libnccl.so.2",
-        "/usr/local/lib/libnccl.so.2",
-        "/usr/local/cuda*/lib64/libnccl.so.2"};
-    static const char *const roots[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
-    unsigned release = in_list(getenv("LD_LIBRARY_PATH"), path, size);
-    for (size_t i = 0; i < XC_COUNT(roots) && !release; i++) {
-        char pattern[4200];
-        const char *root = getenv(roots[i]);
-        if (!root)
-            continue;
-        snprintf(pattern, sizeof pattern,
-                 "%s/lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2", root);
-        release = in_pattern(pattern, path, size);
-        snprintf(pattern, sizeof pattern, "%s/lib/libnccl.so.2", root);
-        release = release ? release : in_pattern(pattern, path, size);
-    }
-    release = release ? release : beside_python(path, size);
-    for (size_t i = 0; i < XC_COUNT(places) && !release; i++)
-        release = in_pattern(places[i], path, size);
-    return release;
-}
-
 static int library(const struct options *options, unsigned *release)
 {
-    char path[4200] = "", text[XC_NCCL_RELEASE_TEXT];
+    struct xc_nccl_library found = {0};
+    char text[XC_NCCL_RELEASE_TEXT];
     if (options->release) {
         *release = xc_nccl_release(options->release);
         if (!*release)
@@ -119,17 +27,18 @@ static int library(const struct options *options, unsigned *release)
         return 0;
     }
     if (options->library) {
-        snprintf(path, sizeof path, "%s", options->library);
-        *release = release_of(path);
-        if (!*release)
+        snprintf(found.path, sizeof found.path, "%s", options->library);
+        found.release = xc_nccl_library_of(options->library, true);
+        if (!found.release)
             return cli_usage("nccl", "%s is no NCCL library", options->library);
-    } else {
-        *release = find_library(path, sizeof path);
-    }
-    if (*release)
-        printf("library %s: %s\n", path, xc_nccl_release_text(*release, text));
-    else
+    } else if (!xc_nccl_library_find(NULL, NULL, true, &found)) {
         puts("library: none found; --library FILE or --release names one");
+        return 0;
+    }
+    *release = found.release;
+    printf("library %s: %s\n", found.path,
+           found.release ? xc_nccl_release_text(found.release, text)
+                         : "it does not say its release; --release names it");
     return 0;
 }
 

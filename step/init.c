@@ -224,6 +224,8 @@ static void speak(struct task *task, const struct xc_text *environment)
     xc_text_add(&out, step->told.data ? step->told.data : "");
     xc_text_add(&out, step->table.head->message);
     devices_report(step, task->plan, &out);
+    if (!(table && step->words.explain)) /* which says more of it */
+        nccl_judge(step, task->host, &out);
     bool planned = table && (step->words.dry || step->observe); /* with its notes and reasons */
     if (!planned)
         add_notes(task, &out);

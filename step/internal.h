@@ -244,10 +244,12 @@ bool devices_imex(const struct xc_step *step); /* there are IMEX channels where 
 /* Lines about the plan's NICs and IMEX channels that are on the node and not in the container. */
 void devices_report(const struct xc_step *step, const struct xc_plan *plan, struct xc_text *out);
 
-/* ---- NCCL's variables, for `explain` (nccl.c) ---------------------------------------------------------------- */
+/* ---- NCCL's variables and library (nccl.c) ---------------------------------------------------------------- */
 
 void nccl_open(struct xc_step *step, const struct xc_step_host *host);
 void nccl_close(struct xc_step *step);
+/* A line when the library that the task would load is none that the policy allows. */
+void nccl_judge(const struct xc_step *step, const struct xc_step_host *host, struct xc_text *out);
 void nccl_report(const struct xc_step *step, const struct xc_step_host *host,
                  const struct xc_plan_task *task, struct xc_text *out);
 

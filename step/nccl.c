@@ -1,5 +1,5 @@
 /* What will NCCL, UCX and NVSHMEM find in this task, who says it, and what is wrong with it? Told to
- * those who ask for `explain`. */
+ * those who ask for `explain`; to all, that its NCCL is a release that the policy does not allow. */
 #include <dirent.h>
 #include <string.h>
 
@@ -8,6 +8,7 @@
 #include "internal.h"
 
 #define FILE_MAX   (64u << 10)
+#define VERSION    "XCLOUD_NCCL_VERSION"
 #define VALUES_MAX 1000 /* each is looked for among the others, some of the time by root */
 
 /* ---- before anything starts ------------------------------------------------------------------------ */
@@ -40,8 +41,17 @@ static void add_enroot(struct xc_step *step)
     closedir(dir);
 }
 
+/* xcloud-inside reads the policy's word there: it has no policy of its own. */
+static void tell_inside(const struct xc_step *step, const struct xc_step_host *host)
+{
+    host->unset(host->ctx, VERSION); /* an outer step's */
+    if (step->rules->nccl_version && step->environment && !step->observe && !step->words.dry)
+        host->set(host->ctx, VERSION, step->rules->nccl_version);
+}
+
 void nccl_open(struct xc_step *step, const struct xc_step_host *host)
 {
+    tell_inside(step, host);
     if (!step->words.explain)
         return;
     add_environment(host, "the job", &step->job_values);
@@ -108,6 +118,40 @@ static void origin(const struct xc_step *step, const struct xc_plan_task *task,
     }
 }
 
+/* The library by its name or its package: that costs some calls, and the whole of it is not read. */
+void nccl_judge(const struct xc_step *step, const struct xc_step_host *host, struct xc_text *out)
+{
+    struct xc_nccl_library library;
+    char text[XC_NCCL_RELEASE_TEXT];
+    bool allows = true;
+    /* a batch script sets its paths itself; and an image is the same on all nodes */
+    if (!step->rules->nccl_version || !step->environment || step->observe ||
+        step->kind != XC_STEP_TASKS || (step->topo.container && step->node_index != 0))
+        return;
+    if (!xc_nccl_library_find(host->get, host->ctx, false, &library) || !library.release ||
+        xc_nccl_allows(step->rules->nccl_version, library.release, &allows, NULL) < 0 || allows)
+        return;
+    xc_text_addf(out, "xcloud-bind: %s: NCCL is %s %s (", step->node_name,
+                 xc_nccl_release_text(library.release, text),
+                 step->topo.container ? "in the container" : "here");
+    xc_text_add_plain(out, library.path, 256);
+    xc_text_addf(out, "); the policy wants %s\n", step->rules->nccl_version);
+}
+
+static unsigned report_library(const struct xc_step_host *host, struct xc_text *out)
+{
+    struct xc_nccl_library library;
+    char text[XC_NCCL_RELEASE_TEXT];
+    if (!xc_nccl_library_find(host->get, host->ctx, true, &library))
+        return 0;
+    xc_text_add(out, "NCCL's library: ");
+    xc_text_add_plain(out, library.path, 256);
+    xc_text_addf(out, " (%s)\n",
+                 library.release ? xc_nccl_release_text(library.release, text)
+                                 : "it does not say its release");
+    return library.release;
+}
+
 void nccl_report(const struct xc_step *step, const struct xc_step_host *host,
                  const struct xc_plan_task *task, struct xc_text *out)
 {
@@ -119,11 +163,13 @@ void nccl_report(const struct xc_step *step, const struct xc_step_host *host,
     add_conf(host, &values);
     xc_nccl_sort(&values);
     struct xc_nccl_input input = {.values = &values,
+                                  .release = report_library(host, out),
                                   .node = step->node,
                                   .rules = step->rules,
                                   .cpus = step->place ? &task->cpus : NULL};
-    if (values.count > 0 && !values.failed && xc_nccl_lint(&input, &findings, NULL) == 0) {
-        xc_text_add(out, "NCCL, UCX and NVSHMEM in rank 0:\n");
+    if (!values.failed && xc_nccl_lint(&input, &findings, NULL) == 0) {
+        if (values.count > 0)
+            xc_text_add(out, "NCCL, UCX and NVSHMEM in rank 0:\n");
         xc_nccl_text(&values, out);
         xc_nccl_findings_text(&findings, out);
     }

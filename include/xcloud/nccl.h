@@ -44,6 +44,23 @@ unsigned xc_nccl_library_release(const void *bytes, size_t length);
  * number that is cut short stands for all of it: = 2.27 allows 2.27.6. XC_EINPUT. */
 int xc_nccl_allows(const char *rule, unsigned release, bool *allows, struct xc_error *error);
 
+/* ---- the library ------------------------------------------------------------------------------------------- */
+
+/* A variable of the process that is meant: 0, or -1 when it is not set or does not fit. */
+typedef int xc_nccl_get_variable(void *ctx, const char *name, char *buffer, size_t size);
+struct xc_nccl_library {
+    char path[4096]; /* "": none was found */
+    unsigned release; /* 0: it does not say */
+};
+/* The libnccl that a Python program of that process would load, if the program does not change what is
+ * searched: LD_LIBRARY_PATH, VIRTUAL_ENV, CONDA_PREFIX, beside PATH's python3, the system's. get NULL: of
+ * this one. Read as the caller, never run. thorough: when neither its name nor its package says the release, all of it is read:
+ * up to a second. false: there is none. */
+bool xc_nccl_library_find(xc_nccl_get_variable *get, void *ctx, bool thorough,
+                          struct xc_nccl_library *out);
+/* The same of one file. */
+unsigned xc_nccl_library_of(const char *path, bool thorough);
+
 /* ---- effective values -------------------------------------------------------------------------------------- */
 
 struct xc_nccl_value {

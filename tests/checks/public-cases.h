@@ -197,7 +197,7 @@ static void soperator_2773_no_check_is_ever_renamed(void **state)
         "SLM08 slurm.programs", "EXE01 exec.program", "SLF01 self.scontrol", "SLF02 self.cgroup",
         "SLF03 self.state", "INS01 inside.affinity", "INS02 inside.memory", "INS03 inside.gpus",
         "INS04 inside.hcas", "INS05 inside.imex", "INS06 inside.topo", "INS07 inside.rendezvous",
-        "INS08 inside.env",
+        "INS08 inside.env", "INS09 inside.nccl",
     };
     for (size_t i = 0; i < XC_COUNT(codes); i++) {
         char id[64], code[8];

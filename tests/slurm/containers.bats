@@ -8,6 +8,7 @@
 
 load common.bash
 
+export NODE=${NODE:-n}
 TOPO=/opt/xcloud-test.$BATS_ROOT_PID/topo.xml # under nothing that a container shares with its host
 HOOK=$STAGE/etc/enroot/hooks.d/50-xcloud.sh
 
@@ -21,7 +22,7 @@ setup_file() {
     else
         export HOOKS=$BATS_FILE_TMPDIR/hooks.d
         mkdir -p "$HOOKS"
-        mkdir -m 1777 "$BATS_FILE_TMPDIR"/{names,plain.copies,own.copies}
+        mkdir -m 1777 "$BATS_FILE_TMPDIR"/{names,plain.copies,own.copies,nccl.copies}
         cc -shared -fPIC -Wall -Wextra -D_GNU_SOURCE -o "$BATS_FILE_TMPDIR/standin.so" "$HERE/standin-pyxis.c"
         pyxis="required $BATS_FILE_TMPDIR/standin.so $HOOKS"
     fi
@@ -59,8 +60,13 @@ make_images() {
     echo NCCL_TOPO_FILE=/opt/image.xml >"$root/etc/environment"
     echo '<system version="1"></system>' >"$root/opt/image.xml"
     save_image own
-    export PLAIN=$BATS_FILE_TMPDIR/plain OWN=$BATS_FILE_TMPDIR/own
-    [ -z "${XCLOUD_TEST_PYXIS:-}" ] || export PLAIN=$PLAIN.sqsh OWN=$OWN.sqsh
+    : >"$root/etc/environment"
+    mkdir -p "$root/usr/lib/x86_64-linux-gnu"
+    printf 'ELF, NCCL version 2.26.2+cuda12.4' >"$root/usr/lib/x86_64-linux-gnu/libnccl.so.2.26.2"
+    ln -s libnccl.so.2.26.2 "$root/usr/lib/x86_64-linux-gnu/libnccl.so.2"
+    save_image nccl
+    export PLAIN=$BATS_FILE_TMPDIR/plain OWN=$BATS_FILE_TMPDIR/own NCCL=$BATS_FILE_TMPDIR/nccl
+    [ -z "${XCLOUD_TEST_PYXIS:-}" ] || export PLAIN=$PLAIN.sqsh OWN=$OWN.sqsh NCCL=$NCCL.sqsh
 }
 
 save_image() { # NAME
@@ -90,7 +96,7 @@ node_file() { printf '%s\n%s' "$TOPO" "$(cat "$TOPO")"; }
     run -0 as_user srun -N1 -c"$CPUS" --xcloud-bind=verbose --container-image="$PLAIN" true
     contains "$output" "NCCL's topology file opens inside the container"
     local record
-    record=$(xcloud job --machine "$DIR/nodes/n1" "$(xcloud job --machine "$DIR/nodes/n1" | awk 'END { print $1 }')")
+    record=$(xcloud job --machine "$DIR/nodes/${NODE}1" "$(xcloud job --machine "$DIR/nodes/${NODE}1" | awk 'END { print $1 }')")
     contains "$record" "--xcloud-bind=verbose: bound"
     contains "$record" "; NCCL's topology file opens"
     run -0 as_user srun -N1 -c"$CPUS" --xcloud-bind=verbose true
@@ -254,6 +260,40 @@ worker $LOWER"
     contains "$output" "WARN    inside.env NCCL_DEBGU: no NCCL from 2.8 to 2.30 knows it"
 }
 
+@test "the image's NCCL against the policy's nccl.version: the step names it once, and xcloud-inside" {
+    local library=/usr/lib/x86_64-linux-gnu/libnccl.so.2 inside
+    bind_policy <<<'nccl: { version: ">= 2.27" }'
+    run -0 as_user srun -N2 -n4 --overcommit --container-image="$NCCL" true
+    contains "$output" "NCCL is 2.26.2 in the container ($library); the policy wants >= 2.27"
+    expect lines "$(grep -c 'NCCL is' <<<"$output")" 1
+    run -0 as_user srun -N1 -c"$CPUS" --xcloud-bind=explain --container-image="$NCCL" true
+    contains "$output" "NCCL's library: $library (2.26.2)"
+    contains "$output" "WRONG NCCL: the library is 2.26.2; the policy wants >= 2.27"
+    if [ -x "$STAGE/bin/xcloud-inside" ]; then
+        run -1 as_user srun -N1 -c"$CPUS" --container-image="$NCCL" "$STAGE/bin/xcloud-inside"
+        contains "$output" "FAIL    inside.nccl $library: NCCL 2.26.2; want >= 2.27"
+        run as_user srun -N1 -c"$CPUS" --container-image="$PLAIN" "$STAGE/bin/xcloud-inside"
+        contains "$output" "N/A     inside.nccl: there is no libnccl.so.2"
+    fi
+    bind_policy <<<'nccl: { version: "2.26" }'
+    run -0 as_user srun -N1 -c"$CPUS" --container-image="$NCCL" true
+    lacks "$output" "NCCL is"
+}
+
+@test "a node's NCCL, as the job would load it, is named by each node; what is no file holds nobody up" {
+    local home=$DIR/home
+    mkdir -p "$home"/{wheel/lib/python3.12/site-packages/nvidia{/nccl/lib,_nccl_cu12-2.28.3.dist-info},fifo}
+    echo ELF >"$home/wheel/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2"
+    mkfifo "$home/fifo/libnccl.so.2"
+    bind_policy <<<'nccl: { version: "!= 2.28.3" }'
+    run -0 as_user env VIRTUAL_ENV="$home/wheel" LD_LIBRARY_PATH="$home/fifo" srun -N2 -n4 --overcommit true
+    contains "$output" "${NODE}1: NCCL is 2.28.3 here ($home/wheel/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2); the policy wants != 2.28.3"
+    expect lines "$(grep -c 'NCCL is' <<<"$output")" 2
+    run -0 as_user env VIRTUAL_ENV="$home/wheel" srun -N1 -c"$CPUS" sh -c 'echo "$XCLOUD_NCCL_VERSION"'
+    contains "$output" "!= 2.28.3"
+    rm -r "$home/wheel" "$home/fifo"
+}
+
 @test "topo.file: none leaves everything alone" {
     bind_policy <<<"topo: {file: none}"
     run -0 as_user srun -N1 -c"$CPUS" --container-image="$OWN" sh -c 'echo "$NCCL_TOPO_FILE"; ls /opt'
@@ -311,11 +351,11 @@ env: { NCCL_IB_QPS_PER_CONNECTION: { value: 4, set: default } }"
     run -0 as_user env NCCL_TOPO_FILE=/mine srun -N1 -c"$CPUS" --xcloud-bind=explain --container-image="$OWN" true
     contains "$output" "NCCL_TOPO_FILE=/opt/image.xml  (the image, or a hook"
     contains "$output" "the job said /mine"
-    mkdir -p "$DIR/nodes/n1/etc/enroot/environ.d"
-    echo NCCL_TOPO_FILE=/opt/image.xml >"$DIR/nodes/n1/etc/enroot/environ.d/10-site.env"
-    run -0 as_user srun -w n1 -c"$CPUS" --xcloud-bind=explain --container-image="$OWN" true
-    contains "$output" "NCCL_TOPO_FILE=/opt/image.xml  ($DIR/nodes/n1/etc/enroot/environ.d/10-site.env line 1)"
-    rm -r "$DIR/nodes/n1/etc/enroot"
+    mkdir -p "$DIR/nodes/${NODE}1/etc/enroot/environ.d"
+    echo NCCL_TOPO_FILE=/opt/image.xml >"$DIR/nodes/${NODE}1/etc/enroot/environ.d/10-site.env"
+    run -0 as_user srun -w "${NODE}1" -c"$CPUS" --xcloud-bind=explain --container-image="$OWN" true
+    contains "$output" "NCCL_TOPO_FILE=/opt/image.xml  ($DIR/nodes/${NODE}1/etc/enroot/environ.d/10-site.env line 1)"
+    rm -r "$DIR/nodes/${NODE}1/etc/enroot"
 }
 
 @test "aicr 422: a value that the site's provider has set is never overwritten by a default" {

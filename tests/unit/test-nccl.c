@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -82,6 +84,125 @@ static void a_rule_allows_or_does_not(void **state)
             fail_msg("%s was taken", wrong[i]);
         assert_int_equal(error.code, XC_EINPUT);
     }
+}
+
+/* ---- the library -------------------------------------------------------------------------------------------- */
+
+struct places {
+    char dir[64], ld[256], prefix[256], path[256];
+};
+
+static int from_places(void *ctx, const char *name, char *buffer, size_t size)
+{
+    const struct places *places = ctx;
+    const char *value = xc_streq(name, "LD_LIBRARY_PATH") ? places->ld
+                        : xc_streq(name, "VIRTUAL_ENV")   ? places->prefix
+                        : xc_streq(name, "PATH")          ? places->path
+                                                          : "";
+    return *value ? (snprintf(buffer, size, "%s", value), 0) : -1;
+}
+
+static void put(const struct places *places, const char *name, const char *bytes, size_t length)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", places->dir, name);
+    char *slash = strrchr(path, '/');
+    *slash = '\0';
+    assert_int_equal(xc_make_dirs(path, 0755, NULL), 0);
+    *slash = '/';
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, length, file), length);
+    fclose(file);
+}
+
+/* The release that is found, as text; "-" when there is no library of these places. */
+static const char *found(struct places *places, bool thorough)
+{
+    static char text[XC_NCCL_RELEASE_TEXT];
+    struct xc_nccl_library library;
+    if (!xc_nccl_library_find(from_places, places, thorough, &library) ||
+        !xc_starts(library.path, places->dir))
+        return "-";
+    return xc_nccl_release_text(library.release, text);
+}
+
+static void make_places(struct places *places)
+{
+    *places = (struct places){.dir = "/tmp/xcloud-nccl.XXXXXX"};
+    assert_non_null(mkdtemp(places->dir));
+    snprintf(places->ld, sizeof places->ld, "::relative:%s/none:%s/ld", places->dir, places->dir);
+    snprintf(places->prefix, sizeof places->prefix, "%s/venv", places->dir);
+}
+
+static void remove_places(const struct places *places)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", places->dir);
+    assert_int_equal(system(command), 0);
+}
+
+#define WHEELS "venv/lib/python3.12/site-packages/"
+static void the_library_says_its_release_by_name_package_or_bytes(void **state)
+{
+    (void)state;
+    struct places places;
+    char from[400], to[400];
+    static char large[3 << 20];
+    make_places(&places);
+    assert_string_equal(found(&places, true), "-");
+    put(&places, WHEELS "nvidia/nccl/lib/libnccl.so.2", "ELF", 3);
+    assert_string_equal(found(&places, true), "0.0.0");
+    put(&places, WHEELS "nvidia_nccl_cu12-2.9.7.dist-info/METADATA", "x", 1);
+    put(&places, WHEELS "nvidia_nccl_cu12-2.27.5.dist-info/METADATA", "x", 1);
+    assert_string_equal(found(&places, false), "2.27.5");
+    /* LD_LIBRARY_PATH wins; a link's name says it */
+    put(&places, "ld/libnccl.so.2.28.9", "ELF", 3);
+    snprintf(from, sizeof from, "%s/ld/libnccl.so.2", places.dir);
+    assert_int_equal(symlink("libnccl.so.2.28.9", from), 0);
+    assert_string_equal(found(&places, false), "2.28.9");
+    /* a name that says nothing: the words are somewhere, here across two pieces of what is read */
+    assert_int_equal(unlink(from), 0);
+    for (size_t cut = 0; cut < 40; cut += 3) {
+        memset(large, 'x', sizeof large);
+        memcpy(large + (1 << 20) - cut, "NCCL version 2.26.2+cuda12.4", 29);
+        put(&places, "ld/libnccl.so.2", large, sizeof large);
+        assert_string_equal(found(&places, false), "0.0.0");
+        assert_string_equal(found(&places, true), "2.26.2");
+    }
+    /* the first python3 of PATH, and what is beside it */
+    places.ld[0] = places.prefix[0] = '\0';
+    snprintf(places.path, sizeof places.path, "bin:%s/venv/bin", places.dir);
+    put(&places, "venv/bin/python3", "#!", 2);
+    snprintf(to, sizeof to, "%s/venv/bin/python3", places.dir);
+    assert_int_equal(chmod(to, 0755), 0);
+    assert_string_equal(found(&places, false), "2.27.5");
+    remove_places(&places);
+}
+
+static void what_is_no_file_is_no_library_and_holds_nobody_up(void **state)
+{
+    (void)state;
+    struct places places;
+    char path[400];
+    make_places(&places);
+    put(&places, "ld/x", "x", 1);
+    snprintf(path, sizeof path, "%s/ld/libnccl.so.2", places.dir);
+    assert_int_equal(mkfifo(path, 0666), 0);
+    alarm(20);
+    assert_string_equal(found(&places, true), "-");
+    assert_int_equal(xc_nccl_library_of(path, true), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("/dev/zero", path), 0);
+    assert_string_equal(found(&places, true), "-");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(path, path), 0);
+    assert_string_equal(found(&places, true), "-");
+    memset(places.ld, '/', sizeof places.ld - 1);
+    memset(places.path, ':', sizeof places.path - 1);
+    assert_string_equal(found(&places, true), "-");
+    alarm(0);
+    remove_places(&places);
 }
 
 /* ---- values --------------------------------------------------------------------------------------------- */
@@ -288,6 +409,8 @@ int main(void)
         cmocka_unit_test(the_table_is_in_order_and_found),
         cmocka_unit_test(releases_are_read),
         cmocka_unit_test(a_rule_allows_or_does_not),
+        cmocka_unit_test(the_library_says_its_release_by_name_package_or_bytes),
+        cmocka_unit_test(what_is_no_file_is_no_library_and_holds_nobody_up),
         cmocka_unit_test(the_first_place_wins_and_the_others_are_told),
         cmocka_unit_test(control_characters_do_not_reach_the_terminal),
         cmocka_unit_test(each_trap_is_named_and_nothing_else),
