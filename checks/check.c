@@ -123,23 +123,28 @@ static bool value_fits(const struct xc_check_param *param, const char *value)
     }
 }
 
-static int unknown_check(const struct xc_check_rule *rule, const char *where,
-                         struct xc_error *error)
+const char *xc_check_nearest(const char *id)
 {
     const struct xc_check *all[CHECKS_MAX];
     const char *names[CHECKS_MAX + 1] = {0};
     size_t count = xc_check_all(all, CHECKS_MAX);
     for (size_t i = 0; i < count && i < CHECKS_MAX; i++)
         names[i] = all[i]->id;
-    const char *near = xc_nearest(rule->id, names);
+    return xc_nearest(id, names);
+}
+
+static int unknown_check(const struct xc_check_rule *rule, const char *where,
+                         struct xc_error *error)
+{
+    const char *near = xc_check_nearest(rule->id);
     return xc_error_set(error, XC_EINPUT, where,
                         "there is no check \"%.60s\"%s%s%s; xcloud check --list lists them",
                         rule->id, near ? "; did you mean \"" : "", near ? near : "",
                         near ? "\"?" : "");
 }
 
-static int unknown_param(const struct xc_check *check, const char *key, const char *where,
-                         struct xc_error *error)
+static int unknown_param(const struct xc_check *check, const char *id, const char *key,
+                         const char *where, struct xc_error *error)
 {
     const char *names[32] = {"on_fail"};
     size_t count = 1;
@@ -150,8 +155,8 @@ static int unknown_param(const struct xc_check *check, const char *key, const ch
         xc_text_addf(&list, ", %s", p->name);
     }
     const char *near = xc_nearest(key, names);
-    return xc_error_set(error, XC_EINPUT, where, "%s has no \"%.60s\"%s%s%s; it has %s", check->id,
-                        key, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "",
+    return xc_error_set(error, XC_EINPUT, where, "%.60s has no \"%.60s\"%s%s%s; it has %s", id, key,
+                        near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "",
                         list.data ? list.data : "on_fail");
 }
 
@@ -174,10 +179,10 @@ static int validate_rule(const struct xc_check_rule *rule, const char *where,
     for (size_t i = 0; i < rule->nkeys; i++) {
         const struct xc_check_param *param = find_param(check, rule->keys[i]);
         if (!param)
-            return unknown_param(check, rule->keys[i], where, error);
+            return unknown_param(check, rule->id, rule->keys[i], where, error);
         if (!value_fits(param, rule->values[i]))
-            return xc_error_set(error, XC_EINPUT, where, "%s: %s: \"%.60s\"; expected %s",
-                                check->id, param->name, rule->values[i], type_words(param));
+            return xc_error_set(error, XC_EINPUT, where, "%.60s: %s: \"%.60s\"; expected %s",
+                                rule->id, param->name, rule->values[i], type_words(param));
     }
     return chk_is_program(check) ? validate_program(rule, where, error) : 0;
 }

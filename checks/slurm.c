@@ -321,6 +321,16 @@ static bool has_flag(const char *flags, const char *flag)
            (chk_list_has(flags, "X11") || chk_list_has(flags, "RunInJob"));
 }
 
+static const char *flag_hint(const char *flag)
+{
+    if (strcasecmp(flag, "Alloc") == 0)
+        return "without Alloc the prolog runs at the first step, not at allocation";
+    if (strcasecmp(flag, "Contain") == 0)
+        return "Contain makes a job's cgroup when it is allocated, as pam_slurm_adopt needs; it "
+               "brings Alloc; where it is not wanted, require: Alloc";
+    return "PrologFlags= in slurm.conf";
+}
+
 static void run_flags(const struct xc_check_input *in, struct xc_findings *out)
 {
     autoslurm struct slurm slurm = {0};
@@ -331,10 +341,7 @@ static void run_flags(const struct xc_check_input *in, struct xc_findings *out)
     xc_autonames char **wanted = xc_names_split(chk_param(in, "require"));
     for (char **flag = wanted; flag && *flag; flag++)
         if (!has_flag(flags, *flag))
-            chk_say(out, chk_bad(in),
-                    (struct chk_words){.device = *flag,
-                                       .hint = "without Alloc the prolog runs at the first step, "
-                                               "not at allocation"},
+            chk_say(out, chk_bad(in), (struct chk_words){.device = *flag, .hint = flag_hint(*flag)},
                     "PrologFlags is %s", flags ? flags : "not said");
     if (chk_param_bool(in, "nohold") &&
         !chk_list_has(chk_conf_get(&slurm.conf, "SchedulerParameters"), "nohold_on_prolog_fail") &&

@@ -74,8 +74,8 @@ static void judge(const struct xc_check_input *in, struct xc_findings *out, cons
     xc_autofree char *text = xc_root_read(in->root, &length, &error, "%s", file);
     struct chk_words words = {
         .device = file,
-        .want = "root's file, readable by all",
-        .hint = "install it from the provider or from xcloud, mode 0644, owner root"};
+        .want = "it owned by root and readable by all",
+        .hint = "xcloud topo generate makes it, or the provider has it; mode 0644"};
     if (!text) {
         chk_say(out, XC_CHECK_FAIL, words, "%s",
                 error.code == XC_ENOENT ? "the topology file is not there" : error.message);

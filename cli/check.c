@@ -109,12 +109,7 @@ static int take_only(struct request *request, const char *list)
     for (char **name = request->only; *name; name++) {
         if (xc_check_find(*name) || is_family(*name))
             continue;
-        const struct xc_check *all[256];
-        const char *ids[257] = {0};
-        size_t count = xc_check_all(all, XC_COUNT(all));
-        for (size_t i = 0; i < count && i < XC_COUNT(all); i++)
-            ids[i] = all[i]->id;
-        const char *near = xc_nearest(*name, ids);
+        const char *near = xc_check_nearest(*name);
         return cli_usage("check", "there is no check \"%.60s\"%s%s%s; --list lists them", *name,
                          near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     }

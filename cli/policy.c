@@ -136,6 +136,15 @@ static int not_valid(const struct xc_error *error)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
+static int unknown_in_resume(const char *id, const char *file, struct xc_error *error)
+{
+    const char *near = xc_check_nearest(id);
+    return xc_error_set(error, XC_EINPUT, file,
+                        "resume: checks: there is no check \"%.60s\"%s%s%s; xcloud check --list "
+                        "lists them",
+                        id, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
 /* `checks:` belongs to the checks' own room: every class, and nodes without one. */
 static int check_checks(const struct xc_policy *policy, const char *file, struct xc_error *error)
 {
@@ -148,11 +157,7 @@ static int check_checks(const struct xc_policy *policy, const char *file, struct
             return -1;
         for (char **id = rules->resume.checks; id && *id; id++)
             if (!xc_check_find(*id))
-                return xc_error_set(
-                    error, XC_EINPUT, file,
-                    "resume: there is no check \"%.60s\"; xcloud check --list lists "
-                    "them",
-                    *id);
+                return unknown_in_resume(*id, file, error);
     }
     return 0;
 }

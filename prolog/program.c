@@ -68,6 +68,15 @@ static int take_option(struct program *program, int option)
     }
 }
 
+/* Slurm starts the programs in a directory of its own. */
+static bool absolute(const struct program *program, const char *option, const char *path)
+{
+    if (!path || path[0] == '/')
+        return true;
+    fprintf(stderr, "%s: %s is \"%s\"; expected an absolute path\n", program->name, option, path);
+    return false;
+}
+
 static int parse(struct program *program, int argc, char **argv)
 {
     static const struct option options[] = {
@@ -83,14 +92,15 @@ static int parse(struct program *program, int argc, char **argv)
     int option, rc = 0;
     while (rc == 0 && (option = getopt_long(argc, argv, "", options, NULL)) != -1)
         rc = take_option(program, option);
+    if (rc == 0 && optind < argc)
+        fprintf(stderr, "%s: \"%s\" is too much: there are options alone\n", program->name,
+                argv[optind]);
     if (rc == 0 && (optind < argc || (program->textfile && program->kind != XC_HEALTH)))
         rc = usage(program, stderr, 2);
-    if (rc == 0 && ((program->policy && program->policy[0] != '/') ||
-                    (program->prefix && program->prefix[0] != '/') ||
-                    (program->textfile && program->textfile[0] != '/'))) {
-        fprintf(stderr, "%s: paths must be absolute\n", program->name);
+    if (rc == 0 && !(absolute(program, "--policy", program->policy) &&
+                     absolute(program, "--prefix", program->prefix) &&
+                     absolute(program, "--textfile", program->textfile)))
         rc = 2;
-    }
     return rc;
 }
 

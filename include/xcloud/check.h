@@ -97,6 +97,8 @@ struct xc_check {
 /* All of them, by family; returns how many there are, also when they are more than size. */
 size_t xc_check_all(const struct xc_check **out, size_t size);
 const struct xc_check *xc_check_find(const char *id);
+/* The id that is meant by one that is none; NULL: none is near. */
+const char *xc_check_nearest(const char *id);
 
 /* Whether every `checks:` entry names a check of the table and parameters that it has, with values
  * of their type. XC_EINPUT with the policy's line and the nearest name. policy: the file's name in

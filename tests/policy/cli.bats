@@ -151,3 +151,15 @@ YAML
     [[ "$output" != *"no whole number"* ]]
     [[ "$output" == *"ok: 1 class"* ]]
 }
+
+@test "a wrong check, in checks: or resume:, is named as the policy names it, with the nearest" {
+    run "$XCLOUD" policy check - <<<$'version: 1\nresume: { checks: cpu.cstat, after: 3 clean runs }'
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"there is no check \"cpu.cstat\"; did you mean \"cpu.cstate\"?"* ]]
+    run "$XCLOUD" policy check - <<<$'version: 1\ndefaults:\n  checks:\n    exec.disks: { path: /x, seconds: 5s }'
+    [ "$status" -eq 1 ]
+    [[ "$output" == 'standard input:4: exec.disks: seconds: "5s"; expected a number' ]]
+    run "$XCLOUD" policy check - <<<$'version: 1\ndefaults:\n  checks:\n    exec.disks: { path: /x, onfail: drain }'
+    [ "$status" -eq 1 ]
+    [[ "$output" == 'standard input:4: exec.disks has no "onfail"; did you mean "on_fail"?'* ]]
+}
