@@ -84,8 +84,9 @@ static void unknown(struct lint *lint, const struct xc_nccl_value *value)
         names[i] = table[i].name;
     const char *near = xc_nearest(value->name, names);
     char fix[160] = "";
-    if (near)
-        snprintf(fix, sizeof fix, "did you mean %s?", near);
+    if (near) /* a file's line is cut at its first =, and no blank is taken off */
+        snprintf(fix, sizeof fix, "did you mean %s?%s", near,
+                 strpbrk(value->name, " \t") ? " A blank before = is a part of the name" : "");
     say(lint, value, true, fix, "no NCCL from 2.8 to 2.30 knows it: it does nothing");
     free(names);
 }
@@ -235,7 +236,7 @@ static void one_adapter(struct lint *lint, const struct xc_nccl_value *value, ch
     entry[strcspn(entry, ":")] = '\0';
     const struct xc_nic *nic = port_named(lint->in->node, entry, exact, &matches);
     if (!nic && !without)
-        say(lint, value, true, "xcloud plan shows the adapters' names",
+        say(lint, value, true, "xcloud plan shows what they are called",
             "this node has no adapter %.60s", entry);
     else if (nic && !exact && xc_streq(nic->rdma, entry)) {
         port_named(lint->in->node, entry, true, &same);
