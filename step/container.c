@@ -75,6 +75,13 @@ static int attach(int mount, const char *path)
 }
 #endif
 
+/* Whether a task may have GPUs for several workers, which xcloud-exec would bind. */
+static bool may_have_workers(const struct xc_step *step)
+{
+    return step->rules->bind.torchrun && step->environment && !step->observe && step->node &&
+           step->ntasks < step->node->ngpus;
+}
+
 void container_prepare(struct xc_step *step, int local_id, bool in_container)
 {
     if (!step->active)
@@ -85,7 +92,7 @@ void container_prepare(struct xc_step *step, int local_id, bool in_container)
     step->topo.imex = devices_imex(step);
     if (step->topo.fd >= 0)
         step->topo.mount = detached_mount(step->topo.fd, false);
-    if (step->rules->bind.torchrun && step->environment && !step->observe) {
+    if (may_have_workers(step)) {
         xc_autoclose int fd = xc_open_trusted(STEP_EXEC, NULL);
         if (fd >= 0)
             step->topo.exec_mount = detached_mount(fd, true);
@@ -156,43 +163,71 @@ static bool make_elsewhere(const struct xc_step *step, size_t index, const char 
            make_target(path);
 }
 
-static void place(const struct xc_step *step, int *mount, const char *path)
+static bool place_elsewhere(const struct xc_step *step, int mount, const char *path)
 {
     char other[STEP_PLACED];
-    bool done = make_target(path) && attach(*mount, path) == 0;
+    bool done = false;
     for (size_t i = 0; !done && i < CONTAINER_ELSEWHERE; i++) {
         container_elsewhere(step, path, i, other, sizeof other);
-        done = make_elsewhere(step, i, other) && attach(*mount, other) == 0;
+        done = make_elsewhere(step, i, other) && attach(mount, other) == 0;
     }
-    close(*mount);
-    *mount = -1;
+    return done;
+}
+
+static bool place_there(int mount, const char *path)
+{
+    return make_target(path) && attach(mount, path) == 0;
+}
+
+/* Where xcloud-exec is: at its own place, or where a task has put it. */
+static bool find_exec(struct xc_step *step)
+{
+    snprintf(step->topo.exec, sizeof step->topo.exec, "%s", STEP_EXEC);
+    bool found = access(step->topo.exec, X_OK) == 0;
+    for (size_t i = 0; !found && i < CONTAINER_ELSEWHERE; i++) {
+        if (!is_ours(step, i))
+            continue;
+        container_elsewhere(step, STEP_EXEC, i, step->topo.exec, sizeof step->topo.exec);
+        found = access(step->topo.exec, X_OK) == 0;
+    }
+    return found;
+}
+
+/* The topology file where the site has it; xcloud-exec, which nobody but PYTHON_EXEC names, rather in the
+ * container's memory: what is made on its disk takes longer than all else of a task. */
+static void place(struct xc_step *step)
+{
+    int *file = &step->topo.mount, *exec = &step->topo.exec_mount;
+    char why[STEP_WHY];
+    if (*file >= 0 && !topo_file_good(step->topo.path, step->topo.fd, why) &&
+        !place_there(*file, step->topo.path))
+        place_elsewhere(step, *file, step->topo.path);
+    if (*exec >= 0 && !find_exec(step) && !place_elsewhere(step, *exec, STEP_EXEC))
+        place_there(*exec, STEP_EXEC);
 }
 
 void container_enter(struct xc_step *step, int local_id)
 {
     _Static_assert(CONTAINER_ELSEWHERE == XC_COUNT(elsewhere), "internal.h counts them");
-    char why[STEP_WHY];
     struct step_ns now = namespaces();
     step->topo.container = now.user != step->topo.ns.user || now.mount != step->topo.ns.mount;
-    if (local_id != 0)
-        return;
-    if (step->topo.mount >= 0 && step->topo.container &&
-        !topo_file_good(step->topo.path, step->topo.fd, why))
-        place(step, &step->topo.mount, step->topo.path);
-    if (step->topo.exec_mount >= 0 && step->topo.container && access(STEP_EXEC, X_OK) < 0)
-        place(step, &step->topo.exec_mount, STEP_EXEC);
+    if (local_id == 0 && step->topo.container)
+        place(step);
+    xc_close_ptr(&step->topo.mount);
+    xc_close_ptr(&step->topo.exec_mount);
+    step->topo.mount = step->topo.exec_mount = -1;
 }
 
 /* Which of the places has it: all tasks look, since one of them has placed it for all. */
 void container_find(struct xc_step *step)
 {
     char why[STEP_WHY], other[STEP_PLACED];
-    snprintf(step->topo.exec, sizeof step->topo.exec, "%s", STEP_EXEC);
-    if (!step->topo.container)
+    if (!step->topo.container) {
+        snprintf(step->topo.exec, sizeof step->topo.exec, "%s", STEP_EXEC);
         return;
-    for (size_t i = 0; access(step->topo.exec, X_OK) < 0 && i < CONTAINER_ELSEWHERE; i++)
-        if (is_ours(step, i))
-            container_elsewhere(step, STEP_EXEC, i, step->topo.exec, sizeof step->topo.exec);
+    }
+    if (may_have_workers(step))
+        find_exec(step);
     if (!step->topo.path || step->topo.fd < 0 ||
         topo_file_good(step->topo.path, step->topo.fd, why))
         return;

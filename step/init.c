@@ -24,6 +24,7 @@ struct task {
     struct xc_text topo_lines; /* of the topology file: the same for all tasks of a container */
     bool alone;                /* this task says them though it is not the first */
     bool trouble;              /* something could not be done as asked */
+    unsigned waited_us;        /* for the other tasks to come */
     bool unproven; /* the policy wants the topology file, and this task does not have it */
 };
 
@@ -49,7 +50,10 @@ static int gather_gpus(struct task *task)
     task->lists = calloc(task->step->ntasks, sizeof *task->lists);
     if (!task->lists)
         return -1;
-    if (task->step->ntasks > 1 && !table_wait(table, 1, WAIT_US))
+    int64_t began = xc_now_us();
+    bool came = task->step->ntasks == 1 || table_wait(table, 1, WAIT_US);
+    task->waited_us = (unsigned)(xc_now_us() - began);
+    if (!came)
         xc_text_addf(&task->lines,
                      "xcloud-bind: %s: not all tasks came in time; rank %u takes their GPUs to be "
                      "its own\n",
@@ -196,10 +200,12 @@ static void add_why(const struct task *task, bool reasons, struct xc_text *out)
     for (unsigned i = 0; reasons && i < task->plan->ntasks; i++)
         for (char **why = task->plan->tasks[i].why; why && *why; why++)
             xc_text_addf(out, "rank %u: %s\n", i, *why);
-    xc_text_addf(out,
-                 "hooks took %u us in slurmstepd (%u before, %u after the fork), rank 0 %u us\n",
+    xc_text_addf(out, "hooks took %u us in slurmstepd (%u before, %u after the fork), rank 0 %u us",
                  head->open_us + head->post_fork_us, head->open_us, head->post_fork_us,
-                 table_slot(&task->step->table, 0)->init_us);
+                 task->slot->init_us);
+    if (task->step->ntasks > 1)
+        xc_text_addf(out, " and %u us until the others had come", task->waited_us);
+    xc_text_add(out, "\n");
 }
 
 static void add_housekeeping(const struct task *task, struct xc_text *out)
@@ -407,7 +413,7 @@ enum xc_verdict step_task_init(struct xc_step *step, const struct xc_step_host *
     }
     xc_autotext struct xc_text environment = XC_TEXT_INIT;
     set_all(&task, &environment);
-    task.slot->init_us = (uint32_t)(xc_now_us() - began);
+    task.slot->init_us = (uint32_t)(xc_now_us() - began) - task.waited_us;
     slot_publish(task.slot, 2);
     if (task.id == 0)
         speak(&task, &environment);

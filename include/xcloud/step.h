@@ -134,7 +134,7 @@ struct xc_record_task {
     enum xc_memory mem_mode;  /* read back */
     int *gpus, *nics;         /* indices into the node's arrays */
     size_t ngpus, nnics;
-    unsigned init_us;
+    unsigned init_us; /* without waiting for the other tasks to come */
 };
 struct xc_record {
     uint32_t job_id, step_id, uid, flags;

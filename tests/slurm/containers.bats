@@ -282,16 +282,16 @@ worker $LOWER"
 
 @test "a node's NCCL, as the job would load it, is named by each node; what is no file holds nobody up" {
     local home=$DIR/home
-    mkdir -p "$home"/{wheel/lib/python3.12/site-packages/nvidia{/nccl/lib,_nccl_cu12-2.28.3.dist-info},fifo}
+    mkdir -p "$home"/{wheel/lib/python3.12/site-packages/nvidia{/nccl/lib,_nccl_cu12-2.28.3.dist-info},fifos}
     echo ELF >"$home/wheel/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2"
-    mkfifo "$home/fifo/libnccl.so.2"
+    mkfifo "$home/fifos/libnccl.so.2"
     bind_policy <<<'nccl: { version: "!= 2.28.3" }'
-    run -0 as_user env VIRTUAL_ENV="$home/wheel" LD_LIBRARY_PATH="$home/fifo" srun -N2 -n4 --overcommit true
+    run -0 as_user env VIRTUAL_ENV="$home/wheel" LD_LIBRARY_PATH="$home/fifos" srun -N2 -n4 --overcommit true
     contains "$output" "${NODE}1: NCCL is 2.28.3 here ($home/wheel/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2); the policy wants != 2.28.3"
     expect lines "$(grep -c 'NCCL is' <<<"$output")" 2
     run -0 as_user env VIRTUAL_ENV="$home/wheel" srun -N1 -c"$CPUS" sh -c 'echo "$XCLOUD_NCCL_VERSION"'
     contains "$output" "!= 2.28.3"
-    rm -r "$home/wheel" "$home/fifo"
+    rm -r "$home/wheel" "$home/fifos"
 }
 
 @test "topo.file: none leaves everything alone" {
