@@ -123,7 +123,9 @@ static void judge(struct xc_findings *out, const char *text, const char *who, co
     else if (number == 1)
         chk_say(out, XC_CHECK_FAIL, words, "%s", *said ? said : "exit 1");
     else
-        chk_say(out, XC_CHECK_UNKNOWN, words, "exit %" PRId64 "%s%s", number, colon, said);
+        chk_say(out, XC_CHECK_UNKNOWN, words, "exit %" PRId64 "%s%s", number,
+                number == 127 && !*said ? ": it, or what it starts, cannot be executed" : colon,
+                said);
 }
 
 static void run_program(const struct xc_check_input *in, struct xc_findings *out)

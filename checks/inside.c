@@ -463,7 +463,7 @@ static void run_rendezvous(const struct xc_check_input *in, struct xc_findings *
         chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "this job has one task");
     else
         chk_say(out, chk_bad(in),
-                (struct chk_words){.want = "both set",
+                (struct chk_words){.want = "MASTER_ADDR and MASTER_PORT",
                                    .hint = "enroot's 50-slurm-pytorch.sh hook sets them, or the "
                                            "job's script"},
                 "%s is not set", *address ? "MASTER_PORT" : "MASTER_ADDR");

@@ -663,6 +663,7 @@ static const struct row rows[] = {
     {"exec.program", H100, "path: /opt/x", {PROBE "/exec=exec program exit 1\nexec program said disk `3` is \"dead\"\nend\n"}, FAIL, "program: disk 3 is dead. /opt/x [EXE01]"},
     {"exec.program", H100, "path: /opt/x", {PROBE "/exec=exec program exit 1\nend\n"}, FAIL, "program: exit 1"},
     {"exec.program", H100, "path: /opt/x", {PROBE "/exec=exec program exit 2\nexec program said no such disk\nend\n"}, UNKNOWN, "exit 2: no such disk"},
+    {"exec.program", H100, "path: /opt/x", {PROBE "/exec=exec program exit 127\nend\n"}, UNKNOWN, "exit 127: it, or what it starts, cannot be executed"},
     {"exec.program", H100, "path: /opt/x", {PROBE "/exec=exec program signal 11\nend\n"}, UNKNOWN, "it ended with signal 11"},
     {"exec.program", H100, "path: /opt/x", {PROBE "/exec=exec program late 3\nend\n"}, UNKNOWN, "no answer within 3 s"},
     {"exec.program", H100, "path: /opt/x", {PROBE "/exec=exec program refused it belongs to uid 7\nend\n"}, UNKNOWN, "it was not run: it belongs to uid 7"},

@@ -22,7 +22,7 @@ inside() { # SRUN-ARGUMENTS… -- CHECK-ARGUMENTS…
 
 @test "a job of several tasks without an address to meet at is told" {
     run -0 inside -N1 -n2 -- --only inside.rendezvous
-    contains "$output" "WARN    inside.rendezvous: MASTER_ADDR is not set; want both set"
+    contains "$output" "WARN    inside.rendezvous: MASTER_ADDR is not set; want MASTER_ADDR and MASTER_PORT"
     run -0 as_user env MASTER_ADDR=n1 MASTER_PORT=29500 srun -Q -N1 -n2 xcloud check --inside --only inside.rendezvous
     contains "$output" "PASS    inside.rendezvous: MASTER_ADDR n1, MASTER_PORT 29500"
 }
