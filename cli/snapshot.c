@@ -161,6 +161,9 @@ static int print_json(const struct xc_node *node, const char *name)
     xc_json_string(&json, "features", node->features);
     xc_json_string(&json, "product", node->product);
     xc_json_string(&json, "arch", node->arch);
+    xc_json_string(&json, "cpu_vendor", node->cpu_vendor);
+    xc_json_int(&json, "cpu_family", node->cpu_family);
+    xc_json_int(&json, "cpu_model", node->cpu_model);
     xc_json_string(&json, "environment", xc_environment_name(node->environment));
     xc_json_string(&json, "boot_id", node->boot_id[0] ? node->boot_id : NULL);
     xc_json_int(&json, "made_at", node->made_at);

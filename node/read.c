@@ -1,6 +1,7 @@
 /* What is this machine? Puts the parts together; the parts are cpu.c, numa.c, speed.c, gpu.c, nic.c
  * and pci.c. */
 #include <ctype.h>
+#include <inttypes.h>
 #include <string.h>
 #include <time.h>
 
@@ -78,6 +79,43 @@ static bool has_feature(const char *modalias, const char *number)
     return features && strstr(features, number);
 }
 
+/* "ven0000fam0006mod008F": the kernel's X86_VENDOR_ (arch/x86/include/asm/processor.h), in words. */
+static void cpu_of_modalias(const char *modalias, struct xc_node *node)
+{
+    static const struct {
+        unsigned number;
+        const char *name;
+    } vendors[] = {{0, "GenuineIntel"},
+                   {2, "AuthenticAMD"},
+                   {5, "CentaurHauls"},
+                   {9, "HygonGenuine"},
+                   {10, "  Shanghai  "}};
+    unsigned vendor, family, model;
+    if (sscanf(modalias, "cpu:type:x86,ven%4xfam%4xmod%4x", &vendor, &family, &model) != 3)
+        return;
+    for (size_t i = 0; i < XC_COUNT(vendors); i++)
+        if (vendors[i].number == vendor)
+            snprintf(node->cpu_vendor, sizeof node->cpu_vendor, "%s", vendors[i].name);
+    node->cpu_family = family;
+    node->cpu_model = model;
+}
+
+/* The first CPU's line "KEY   : VALUE". */
+static bool cpuinfo_number(const char *cpuinfo, const char *key, uint32_t *number)
+{
+    const char *line = strstr(cpuinfo, key);
+    return line && sscanf(line + strlen(key), " : %" SCNu32, number) == 1;
+}
+
+static void cpu_of_cpuinfo(const char *cpuinfo, struct xc_node *node)
+{
+    const char *vendor = strstr(cpuinfo, "vendor_id");
+    if (vendor && sscanf(vendor, "vendor_id : %15[A-Za-z]", node->cpu_vendor) == 1 &&
+        !(cpuinfo_number(cpuinfo, "\ncpu family", &node->cpu_family) &&
+          cpuinfo_number(cpuinfo, "\nmodel\t", &node->cpu_model)))
+        node->cpu_vendor[0] = '\0';
+}
+
 /* modalias is one small line; cpuinfo, which an old kernel or capture has alone, one block a CPU. */
 static void read_architecture(struct xc_root *root, struct xc_node *node, bool *virtual)
 {
@@ -85,6 +123,7 @@ static void read_architecture(struct xc_root *root, struct xc_node *node, bool *
     char type[sizeof node->arch];
     if (modalias && sscanf(modalias, "cpu:type:%15[a-z0-9_]", type) == 1) {
         snprintf(node->arch, sizeof node->arch, "%s", xc_streq(type, "x86") ? "x86_64" : type);
+        cpu_of_modalias(modalias, node);
         *virtual = has_feature(modalias, ",009F"); /* X86_FEATURE_HYPERVISOR */
         return;
     }
@@ -95,6 +134,7 @@ static void read_architecture(struct xc_root *root, struct xc_node *node, bool *
         snprintf(node->arch, sizeof node->arch, "x86_64");
     else if (strstr(cpuinfo, "CPU implementer"))
         snprintf(node->arch, sizeof node->arch, "aarch64");
+    cpu_of_cpuinfo(cpuinfo, node);
     *virtual = strstr(cpuinfo, " hypervisor");
 }
 

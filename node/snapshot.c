@@ -14,7 +14,7 @@
 enum part { CPUS, NUMAS, DISTANCE, PCI, GPUS, NICS, PARTS };
 
 static const char magic[8] = "XCNODE\r\n";
-#define VERSION    2u
+#define VERSION    3u
 #define ORDER_MARK 0x01020304u /* reads differently on the other byte order */
 #define ALIGN      64u
 
@@ -22,8 +22,8 @@ struct header {
     char magic[8];
     uint32_t version, byte_order;
     uint64_t size; /* of all of it */
-    char boot_id[40], product[64], vendor[64], arch[16], features[1024];
-    uint32_t environment, pad;
+    char boot_id[40], product[64], vendor[64], arch[16], cpu_vendor[16], features[1024];
+    uint32_t environment, cpu_family, cpu_model, pad;
     int64_t made_at, dynamic_at;
     uint64_t ncores, npackages, nl3;
     struct {
@@ -58,6 +58,9 @@ static void fill_header(const struct xc_node *node, struct header *header)
     memcpy(header->product, node->product, sizeof header->product);
     memcpy(header->vendor, node->vendor, sizeof header->vendor);
     memcpy(header->arch, node->arch, sizeof header->arch);
+    memcpy(header->cpu_vendor, node->cpu_vendor, sizeof header->cpu_vendor);
+    header->cpu_family = node->cpu_family;
+    header->cpu_model = node->cpu_model;
     memcpy(header->features, node->features, sizeof header->features);
     header->environment = (uint32_t)node->environment;
     header->made_at = node->made_at;
@@ -127,6 +130,7 @@ static const char *check_header(const struct header *header, size_t length)
         !terminated(header->product, sizeof header->product) ||
         !terminated(header->vendor, sizeof header->vendor) ||
         !terminated(header->arch, sizeof header->arch) ||
+        !terminated(header->cpu_vendor, sizeof header->cpu_vendor) ||
         !terminated(header->features, sizeof header->features))
         return "a text in it has no end";
     if (header->environment > XC_POD)
@@ -226,6 +230,9 @@ static void fill_node(struct xc_node *node, const struct header *header, const c
     memcpy(node->product, header->product, sizeof node->product);
     memcpy(node->vendor, header->vendor, sizeof node->vendor);
     memcpy(node->arch, header->arch, sizeof node->arch);
+    memcpy(node->cpu_vendor, header->cpu_vendor, sizeof node->cpu_vendor);
+    node->cpu_family = header->cpu_family;
+    node->cpu_model = header->cpu_model;
     memcpy(node->features, header->features, sizeof node->features);
     node->environment = (enum xc_environment)header->environment;
     node->made_at = header->made_at;

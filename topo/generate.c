@@ -1,6 +1,6 @@
 /* What would a right file be for this machine? One <cpu> for each NUMA node that has GPUs or NICs,
  * the switches that join at least two of them, and them. What NCCL reads from the machine itself (CPUs,
- * CPU model, GPUs, NVLink, ports) is left to it. Where PCI says nothing the policy's map does. */
+ * GPUs, NVLink, ports) is left to it. Where PCI says nothing the policy's map does. */
 #include <string.h>
 
 #include <xcloud/plan.h>
@@ -301,6 +301,29 @@ static bool numa_used(const struct making *m, int numa)
     return false;
 }
 
+const char *topo_arch(const struct xc_node *node)
+{
+    return xc_streq(node->arch, "x86_64")    ? "x86_64"
+           : xc_streq(node->arch, "aarch64") ? "arm64"
+           : xc_starts(node->arch, "ppc64")  ? "ppc64"
+                                             : NULL;
+}
+
+/* NCCL adds what is not there to the <cpu> of a GPU that it finds. A network interface that is no PCI
+ * device goes below the first <cpu>, whichever that is, and without these NCCL then ends the job. */
+static void write_cpu(struct making *m, int numa)
+{
+    const struct xc_node *node = m->node;
+    xc_text_addf(m->out, "  <cpu numaid=\"%d\"", numa);
+    const char *arch = topo_arch(node);
+    if (arch)
+        xc_text_addf(m->out, " arch=\"%s\"", arch);
+    if (arch && node->cpu_vendor[0])
+        xc_text_addf(m->out, " vendor=\"%s\" familyid=\"%u\" modelid=\"%u\"", node->cpu_vendor,
+                     node->cpu_family, node->cpu_model);
+    xc_text_add(m->out, ">\n");
+}
+
 static int write_all(struct making *m)
 {
     xc_text_add(m->out,
@@ -312,7 +335,7 @@ static int write_all(struct making *m)
         if (!numa_used(m, numa))
             continue;
         m->count++;
-        xc_text_addf(m->out, "  <cpu numaid=\"%d\">\n", numa);
+        write_cpu(m, numa);
         for (size_t g = 0; g < m->nmap; g++)
             if (m->map[g].numa == numa && write_group(m, (int)g) < 0)
                 return -1;

@@ -246,7 +246,7 @@ static void lint_cpu(const struct topo_element *e, struct xc_topo_findings *find
         f = topo_found(findings, "D14", TOPO_ERROR, place_of(e, "arch"), "arch is %s",
                        topo_shown(arch, shown));
         topo_nccl(f, "not know the CPU and take the slowest links between sockets");
-        topo_fix(f, "x86_64, arm64 or ppc64, or no arch at all");
+        topo_fix(f, "x86_64, arm64 or ppc64");
     }
     if (topo_attr(e, "familyid"))
         lint_missing(e, "modelid", findings);
@@ -425,6 +425,33 @@ static void lint_systems(const struct topo_tree *tree, struct xc_topo_findings *
     topo_fix(f, "<system version=\"1\"> … </system>");
 }
 
+/* NCCL puts a network interface that is no PCI device below the first <cpu>. That one then has to have
+ * what NCCL else only looks up for the <cpu> of its own GPU. */
+static void lint_first_cpu(const struct topo_tree *tree, struct xc_topo_findings *findings)
+{
+    static const char *const keys[] = {"arch", "vendor", "familyid", "modelid"};
+    const struct topo_element *e = tree->elements, *end = e + tree->count;
+    while (e < end && e->kind != TOPO_CPU)
+        e++;
+    if (e == end)
+        return;
+    const char *arch = topo_value(e, "arch"), *vendor = topo_value(e, "vendor");
+    size_t needed = arch && !xc_streq(arch, "x86_64")             ? 1
+                    : vendor && !xc_streq(vendor, "GenuineIntel") ? 2
+                                                                  : XC_COUNT(keys);
+    for (size_t i = 0; i < needed; i++) {
+        if (topo_value(e, keys[i]) || (i == 3 && topo_value(e, "familyid"))) /* D14 says that */
+            continue;
+        struct xc_topo_finding *f = topo_found(findings, "D15", TOPO_WARNING, e->place,
+                                               "the first <cpu> has no %s", keys[i]);
+        topo_nccl(f, "end a job whose network is no PCI device (bond, VLAN, virtio, veth, a VM's), "
+                     "in ranks with a GPU elsewhere");
+        topo_fix(f, "write arch, and on x86 vendor, familyid and modelid, as xcloud topo generate "
+                    "does");
+        return;
+    }
+}
+
 /* Elements of one run, and room for those that NCCL adds: its own GPU and every NIC in each rank. */
 static void lint_run(const struct topo_tree *tree, struct xc_topo_findings *findings)
 {
@@ -445,12 +472,13 @@ static void lint_run(const struct topo_tree *tree, struct xc_topo_findings *find
         topo_nccl(f, "believe them where it would look at the machine, also when they are old");
         topo_fix(f, "keep cpu and pci elements alone: xcloud topo normalize");
     }
-    int all = tree->count + 2 * gpus + 2 * nics;
-    if (all <= TOPO_ELEMENTS || tree->refused)
+    /* at least those of a GPU and a NIC that are not in the file: cpu, pci, gpu; pci, nic, net */
+    int adds = gpus + nics > 3 ? 2 * (gpus + nics) : 6;
+    if (tree->count + adds <= TOPO_ELEMENTS || tree->refused)
         return;
     f = topo_found(findings, "D5", TOPO_WARNING, (struct topo_place){0, 0},
-                   "%d elements, and NCCL adds some %d for %d GPUs and %d NICs", tree->count,
-                   all - tree->count, gpus, nics);
+                   "%d elements (%d GPUs, %d NICs), and NCCL adds some %d", tree->count, gpus, nics,
+                   adds);
     topo_nccl(f, "end every job when they are more than %d", TOPO_ELEMENTS);
     topo_fix(f, "leave out switches that join nothing");
 }
@@ -472,6 +500,7 @@ int topo_lint(const char *bytes, size_t length, struct topo_tree *tree,
     }
     tree->refused |= refused;
     lint_systems(tree, findings);
+    lint_first_cpu(tree, findings);
     lint_run(tree, findings);
     topo_sort(findings);
     return tree->failed || findings->failed ? xc_error_nomem(error) : 0;

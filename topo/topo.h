@@ -49,6 +49,8 @@ struct topo_tree {
 };
 
 const char *topo_name(enum topo_kind kind);
+/* NCCL's word for the machine's architecture; NULL: it has none, or it is not known. */
+const char *topo_arch(const struct xc_node *node);
 /* Whether NCCL looks for a child of this kind there; parent TOPO_UNKNOWN: at the top. */
 bool topo_belongs(enum topo_kind parent, enum topo_kind child);
 /* Attributes that NCCL knows on an element; NULL-terminated. */

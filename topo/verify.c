@@ -204,18 +204,45 @@ static void verify_affinity(const struct subject *s, const struct topo_element *
     topo_fix(f, "leave affinity out: NCCL then asks the kernel");
 }
 
+/* Family and model: NCCL looks at Intel's alone (and writes others in a way of its own into dumps). */
+static void verify_vendor(const struct subject *s, const struct topo_element *e)
+{
+    const struct xc_node *node = s->node;
+    const char *vendor = topo_value(e, "vendor"), *family = topo_value(e, "familyid"),
+               *model = topo_value(e, "modelid");
+    struct xc_topo_finding *f;
+    if (!vendor || !node->cpu_vendor[0])
+        return;
+    if (!xc_streq(vendor, node->cpu_vendor)) {
+        f = topo_found(s->findings, "L2", TOPO_ERROR, place_of(e, "vendor"),
+                       "vendor is \"%.20s\"; this machine's CPUs are of \"%s\"", vendor,
+                       node->cpu_vendor);
+        topo_nccl(f, "tune for another CPU");
+        topo_fix(f, "vendor=\"%s\"", node->cpu_vendor);
+    } else if (xc_streq(vendor, "GenuineIntel") && family && model &&
+               (strtoul(family, NULL, 0) != node->cpu_family ||
+                strtoul(model, NULL, 0) != node->cpu_model)) {
+        f = topo_found(s->findings, "L2", TOPO_WARNING, place_of(e, "familyid"),
+                       "familyid %.8s and modelid %.8s; this machine's CPUs are %u and %u", family,
+                       model, node->cpu_family, node->cpu_model);
+        topo_nccl(f, "tune for another CPU");
+        topo_fix(f, "familyid=\"%u\" modelid=\"%u\"", node->cpu_family, node->cpu_model);
+    }
+}
+
 static void verify_cpu(const struct subject *s, const struct topo_element *e)
 {
     const char *numaid = topo_value(e, "numaid"), *arch = topo_value(e, "arch");
     long numa;
     struct xc_topo_finding *f;
-    const char *is = xc_streq(s->node->arch, "aarch64") ? "arm64" : s->node->arch;
-    if (arch && *is && !xc_streq(arch, is)) {
+    const char *is = topo_arch(s->node);
+    if (arch && is && !xc_streq(arch, is)) {
         f = topo_found(s->findings, "L2", TOPO_ERROR, place_of(e, "arch"),
                        "arch is %.20s; this machine is %s", arch, is);
         topo_nccl(f, "tune for another CPU, or end every job");
-        topo_fix(f, "leave arch out: NCCL then asks the CPU");
+        topo_fix(f, "arch=\"%s\"", is);
     }
+    verify_vendor(s, e);
     if (!numaid || !xc_to_long(numaid, 0, 65535, &numa))
         return;
     int index = xc_node_numa_index(s->node, (int)numa);

@@ -85,6 +85,8 @@ struct xc_node {
     char product[64];    /* DMI product_name */
     char vendor[64];     /* DMI sys_vendor */
     char arch[16];       /* "x86_64", "aarch64" */
+    char cpu_vendor[16]; /* x86 alone: CPUID's "GenuineIntel"; "" when not known */
+    uint32_t cpu_family, cpu_model; /* x86 alone: as /proc/cpuinfo counts them */
     char features[1024]; /* Slurm's, as slurm.conf lists them: "a,b"; "" when not known */
     enum xc_environment environment;
     int64_t made_at, dynamic_at; /* Unix time: all of it; ports, MIG and online CPUs */

@@ -56,7 +56,7 @@ struct host_file {
     "    " TOPO_PCI(bridge, "0x060400", ">\n      ") TOPO_PCI(gpu, "0x030200", "/>\n      ")         \
         TOPO_PCI(nic, "0x020700", "/>\n    </pci>\n")
 #define TOPO                                                                                       \
-    "<system version=\"1\">\n  <cpu numaid=\"0\">\n" TOPO_PAIR("0000:16:00.0", "0000:18:00.0",      \
+    "<system version=\"1\">\n  <cpu numaid=\"0\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n" TOPO_PAIR("0000:16:00.0", "0000:18:00.0",      \
                                                               "0000:19:00.0")                      \
         TOPO_PAIR("0000:38:00.0", "0000:3a:00.0", "0000:3b:00.0") TOPO_PAIR(                       \
             "0000:49:00.0", "0000:4b:00.0",                                                        \

@@ -44,7 +44,7 @@ PUBLIC(nccl_1676_peermem_must_be_loaded_or_the_driver_open,
         PASS, ""})
 
 #define VM_PCI(bdf, class) TOPO_PCI(bdf, class, "/>\n")
-#define VM_TOPO "/opt/topo.xml=<system version=\"1\">\n<cpu numaid=\"0\">\n" \
+#define VM_TOPO "/opt/topo.xml=<system version=\"1\">\n<cpu numaid=\"0\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n" \
     VM_PCI("0001:00:01.0", "0x030200") VM_PCI("0002:00:01.0", "0x030200") VM_PCI("0003:00:01.0", "0x030200") \
     VM_PCI("0008:00:01.0", "0x030200") VM_PCI("0009:00:01.0", "0x030200") VM_PCI("000a:00:01.0", "0x030200") \
     VM_PCI("000b:00:01.0", "0x030200") VM_PCI("000c:00:01.0", "0x030200") VM_PCI("0101:00:01.0", "0x020700") \

@@ -457,6 +457,29 @@ static void without_the_driver_the_position_is_the_minor(void **state)
     xc_node_free(node);
 }
 
+static void the_kind_of_cpu_is_in_either_file(void **state)
+{
+    (void)state;
+    static const char *const cpus[] = {"AMD EPYC 7742", "Intel(R) Xeon(R) Platinum 8570"};
+    static const char *const vendors[] = {"AuthenticAMD", "GenuineIntel"};
+    static const unsigned families[] = {0x17, 6}, models[] = {0x31, 0xcf};
+    for (size_t i = 0; i < 4; i++) {
+        char text[200], file[800];
+        snprintf(text, sizeof text, "cpu %s\nsockets 1\ncores 2\nnuma 0 cores=0-1 memory=1G\n",
+                 cpus[i / 2]);
+        const char *path = described("kind", text);
+        snprintf(file, sizeof file, "%s/sys/devices/system/cpu/modalias", path);
+        if (i % 2)
+            assert_int_equal(unlink(file), 0); /* an old kernel: /proc/cpuinfo alone */
+        struct xc_node *node = read_machine(path);
+        assert_string_equal(node->cpu_vendor, vendors[i / 2]);
+        assert_int_equal(node->cpu_family, families[i / 2]);
+        assert_int_equal(node->cpu_model, models[i / 2]);
+        assert_string_equal(node->arch, "x86_64");
+        xc_node_free(node);
+    }
+}
+
 /* ---- broken machines ------------------------------------------------------------------------------ */
 
 /* Reads whatever it is; it may fail with a message, and must not crash. */
@@ -565,6 +588,8 @@ static void assert_same(const struct xc_node *a, const struct xc_node *b)
     assert_string_equal(a->product, b->product);
     assert_string_equal(a->vendor, b->vendor);
     assert_string_equal(a->arch, b->arch);
+    assert_string_equal(a->cpu_vendor, b->cpu_vendor);
+    assert_true(a->cpu_family == b->cpu_family && a->cpu_model == b->cpu_model);
     assert_memory_equal(a->cpus, b->cpus, a->ncpus * sizeof *a->cpus);
     assert_memory_equal(a->numas, b->numas, a->nnumas * sizeof *a->numas);
     assert_memory_equal(a->distance, b->distance, a->nnumas * a->nnumas * sizeof *a->distance);
@@ -1247,6 +1272,7 @@ int main(void)
         cmocka_unit_test(other_devices_can_stand_for_gpus),
         cmocka_unit_test(wrong_gpu_kinds_are_refused),
         cmocka_unit_test(without_the_driver_the_position_is_the_minor),
+        cmocka_unit_test(the_kind_of_cpu_is_in_either_file),
         cmocka_unit_test(garbage_in_any_file_is_survived),
         cmocka_unit_test(broken_links_and_directories_are_survived),
         cmocka_unit_test(deep_bridges_are_an_error_or_short),
