@@ -85,15 +85,43 @@ static enum act drained_already(struct acting *a, const struct xc_drains *drains
     return ACT_ALREADY;
 }
 
+/* ---- after a refusal ------------------------------------------------------------------------------------ */
+
+static void wait_from_now(struct acting *a, unsigned seconds, bool of_job, const char *why)
+{
+    struct xc_error error = {0};
+    if (backoff_begin(a->program, a->shared, seconds, of_job, why, &error) < 0)
+        trouble(a, SAY_WARNING, &error, "the next run asks again at once");
+}
+
+/* Whether it is too early to ask again. */
+static bool is_waiting(struct acting *a)
+{
+    char why[500];
+    unsigned left = backoff_left(a->program, a->shared, why, sizeof why);
+    if (left == 0)
+        return false;
+    say(a->shared, SAY_ERROR, "%s is not drained, and asks again in %u s: %s. It would be: %s",
+        a->program->node, left, why, a->shared->reason);
+    return true;
+}
+
 /* ---- counting ---------------------------------------------------------------------------------------------- */
 
+/* nodes: of the cluster; 0: unknown. */
 static enum act refused(struct acting *a, enum xc_breaker_word word,
-                        const struct xc_breaker *breaker, const struct xc_breaker_seen *seen)
+                        const struct xc_breaker *breaker, const struct xc_breaker_seen *seen,
+                        size_t nodes)
 {
     char text[400];
+    unsigned wait = xc_breaker_wait_s(nodes, random_number());
     xc_breaker_text(word, breaker, seen, &a->who, text, sizeof text);
     say(a->shared, SAY_ERROR, "%s is not drained, the breaker is open: %s. It would be: %s",
         a->program->node, text, a->shared->reason);
+    /* in a shared directory the refused are counted, too: within the window they say so again */
+    if (a->shared->directory[0] && wait > breaker->window_s / 2)
+        wait = breaker->window_s / 2;
+    wait_from_now(a, wait, word == XC_FULL_JOB, text);
     return ACT_REFUSED;
 }
 
@@ -102,6 +130,14 @@ static enum act uncounted(struct acting *a, const struct xc_error *error)
     trouble(a, SAY_ERROR, error, "drained nodes cannot be counted, so this one is not drained");
     say(a->shared, SAY_ERROR, "it would be: %s", a->shared->reason);
     return ACT_UNCOUNTED;
+}
+
+/* The controller does not answer: it is not asked by every job's prolog. */
+static enum act unanswered(struct acting *a, const struct xc_error *error)
+{
+    wait_from_now(a, xc_breaker_wait_s(0, random_number()), false,
+                  "drained nodes could not be counted");
+    return uncounted(a, error);
 }
 
 static enum act drain_failed(struct acting *a, const struct xc_error *error)
@@ -134,14 +170,14 @@ static enum act recount(struct acting *a, struct xc_breaker *breaker)
     sleep_ms(SETTLE_MS);
     if (look(a, false, &drains, &error) < 0) {
         undo(a);
-        return uncounted(a, &error);
+        return unanswered(a, &error);
     }
     const struct xc_drained *me = xc_drains_find(&drains, a->program->node);
     enum xc_breaker_word word = xc_breaker_after(breaker, &a->who, &drains, &seen);
     if (word == XC_MAY_DRAIN || !me || !xc_streq(me->reason, a->shared->reason))
         return ACT_DRAINED;
     undo(a);
-    return refused(a, word, breaker, &seen);
+    return refused(a, word, breaker, &seen, drains.nodes);
 }
 
 static enum act drain_counting(struct acting *a)
@@ -151,7 +187,7 @@ static enum act drain_counting(struct acting *a)
     struct xc_error error = {0};
     struct xc_breaker_seen seen;
     if (look(a, false, &drains, &error) < 0)
-        return uncounted(a, &error);
+        return unanswered(a, &error);
     enum act already = drained_already(a, &drains);
     if (already != ACT_NONE)
         return already;
@@ -159,7 +195,7 @@ static enum act drain_counting(struct acting *a)
     enum xc_breaker_word word =
         xc_breaker_before(&breaker, &a->who, &drains, (int64_t)time(NULL), &seen);
     if (word != XC_MAY_DRAIN)
-        return refused(a, word, &breaker, &seen);
+        return refused(a, word, &breaker, &seen, drains.nodes);
     a->shared->allowed = true;
     if (set_state(a, "drain", a->shared->reason, &error) < 0)
         return drain_failed(a, &error);
@@ -233,7 +269,7 @@ static enum act drain_with_slot(struct acting *a)
     if (word < 0)
         return uncounted(a, &error);
     if (word != XC_MAY_DRAIN)
-        return refused(a, (enum xc_breaker_word)word, &breaker, &seen);
+        return refused(a, (enum xc_breaker_word)word, &breaker, &seen, sizes.nodes);
     a->shared->allowed = true;
     if (set_state(a, "drain", a->shared->reason, &error) < 0)
         return drain_failed(a, &error);
@@ -265,15 +301,32 @@ static void keep_counters(struct acting *a, bool led_to_something)
     shared->pending[0] = '\0';
 }
 
-static void drain(struct acting *a)
+static void count_act(const struct acting *a)
+{
+    static const char *const names[] = {[ACT_DRAINED] = "drained",
+                                        [ACT_REFUSED] = "breaker",
+                                        [ACT_UNCOUNTED] = "breaker",
+                                        [ACT_FAILED] = "failed",
+                                        [ACT_FORGOTTEN] = NULL};
+    char name[64];
+    if (!names[a->shared->act])
+        return;
+    snprintf(name, sizeof name, "%s.%s", program_word(a->program->kind), names[a->shared->act]);
+    tally_add(a->program, name, 1);
+}
+
+static enum act try_to_drain(struct acting *a)
+{
+    struct xc_error error = {0};
+    if (find_tools(a->shared->scontrol, &a->tools, &error) < 0 && !a->shared->directory[0])
+        return uncounted(a, &error);
+    return a->shared->directory[0] ? drain_with_slot(a) : drain_counting(a);
+}
+
+static void drain(struct acting *a, bool waits)
 {
     struct shared *shared = a->shared;
-    struct xc_error error = {0};
-    int no_tools = find_tools(shared->scontrol, &a->tools, &error);
-    if (no_tools < 0 && !shared->directory[0])
-        shared->act = uncounted(a, &error);
-    else
-        shared->act = shared->directory[0] ? drain_with_slot(a) : drain_counting(a);
+    shared->act = waits ? ACT_REFUSED : try_to_drain(a);
     bool done = shared->act == ACT_DRAINED;
     if (done)
         after_drain(a);
@@ -281,16 +334,9 @@ static void drain(struct acting *a)
         say(shared, SAY_NOTICE, "%s is drained by somebody else, which is left as it is",
             a->program->node);
     keep_counters(a, done || shared->act == ACT_ALREADY || shared->act == ACT_FAILED);
-    static const char *const names[] = {[ACT_DRAINED] = "drained",
-                                        [ACT_REFUSED] = "breaker",
-                                        [ACT_UNCOUNTED] = "breaker",
-                                        [ACT_FAILED] = "failed",
-                                        [ACT_FORGOTTEN] = NULL};
-    char name[64];
-    if (names[shared->act]) {
-        snprintf(name, sizeof name, "%s.%s", program_word(a->program->kind), names[shared->act]);
-        tally_add(a->program, name, 1);
-    }
+    if (shared->act != ACT_REFUSED && shared->act != ACT_UNCOUNTED)
+        backoff_end(a->program);
+    count_act(a);
 }
 
 /* ---- coming back --------------------------------------------------------------------------------------------- */
@@ -349,14 +395,6 @@ static char **lines_of(const char *text)
     return lines;
 }
 
-static unsigned random_below(unsigned limit)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t seed[2] = {(uint64_t)now.tv_nsec ^ (uint64_t)now.tv_sec << 30, (uint64_t)getpid()};
-    return limit ? (unsigned)(xc_hash64(seed, sizeof seed) % limit) : 0;
-}
-
 void act_run(void *arg)
 {
     struct job *job = arg;
@@ -373,14 +411,14 @@ void act_run(void *arg)
     a.limits.breaker.window_s = shared->window_s;
     a.class_nodes = lines_of(shared->class_nodes);
     a.ledger_file = ledger_path(job->program);
-    bool drains = shared->wish == WISH_DRAIN;
-    if (drains) /* the more nodes fail at once, the more they are spread */
-        sleep_ms(random_below(shared->jitter_ms));
+    bool drains = shared->wish == WISH_DRAIN, waits = drains && is_waiting(&a);
+    if (drains && !waits && shared->jitter_ms) /* the more fail at once, the more they are spread */
+        sleep_ms((unsigned)(random_number() % shared->jitter_ms));
     xc_autoclose int lock_fd = lock(job->program);
     if (a.ledger_file)
         xc_ledger_read(a.ledger_file, &a.ledger, NULL);
-    if (drains)
-        drain(&a);
+    if (drains) /* another may have asked meanwhile */
+        drain(&a, waits || is_waiting(&a));
     else if (shared->resume == XC_RESUME_NOW)
         resume(&a);
     if (shared->textfile[0])

@@ -87,6 +87,18 @@ struct job {
 void work_run(void *job);   /* work.c: reads, checks, decides */
 void act_run(void *job);    /* act.c: drains or resumes */
 
+/* ---- after a refusal (backoff.c) ------------------------------------------------------------------------- */
+
+uint64_t random_number(void);
+/* Seconds for which this node does not ask again whether it may drain itself for shared->code; 0: it may
+ * ask. why: what the answer was. */
+unsigned backoff_left(const struct program *program, const struct shared *shared, char *why,
+                      size_t size);
+/* of_job: another job may ask at once. */
+int backoff_begin(const struct program *program, const struct shared *shared, unsigned seconds,
+                  bool of_job, const char *why, struct xc_error *error);
+void backoff_end(const struct program *program);
+
 /* ---- commands (command.c) ------------------------------------------------------------------------------- */
 
 struct slurm_tools {

@@ -128,6 +128,10 @@ enum xc_breaker_word xc_breaker_after(const struct xc_breaker *breaker,
                                       const struct xc_breaker_who *who,
                                       const struct xc_drains *drains,
                                       struct xc_breaker_seen *seen);
+/* For how many seconds a node that was refused does not ask again: all nodes of the cluster together ask
+ * the controller some five times a second, whatever fails on them. nodes 0: unknown. random: any number,
+ * so that they do not ask together. */
+unsigned xc_breaker_wait_s(size_t nodes, uint64_t random);
 /* "8 nodes of the cluster were drained within 10 min, the limit is 8", for people. */
 void xc_breaker_text(enum xc_breaker_word word, const struct xc_breaker *breaker,
                      const struct xc_breaker_seen *seen, const struct xc_breaker_who *who,

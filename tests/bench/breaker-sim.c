@@ -4,7 +4,8 @@
  *
  * Each node starts a job, whose prolog fails, at the beginning (all of them within seconds: one large
  * job, or a maintenance that ends) or some time within the first ten minutes; and again with the next
- * job, every ten minutes or so, as long as it is not drained. Counting and draining are answers of the
+ * job, every ten minutes or so, or every minute, as long as it is not drained. A node that was refused
+ * does not ask again for a while (prolog/backoff.c); one row is without that. Counting and draining are answers of the
  * controller that take between some milliseconds and seconds; what was counted is what was so at a
  * moment in between. Slots are files in a real directory whose listing is as old as a file server's
  * may be. */
@@ -20,8 +21,11 @@
 #define HORIZON_US (3600ll * 1000000)
 #define BASE       1700000000 /* Unix time of virtual time 0 */
 
-enum mode { NONE, COUNTED, SLOTS };
-static const char *const mode_names[] = {"no breaker", "nodes counted", "slots"};
+enum mode { NONE, ASKING, COUNTED, SLOTS };
+static const char *const mode_names[] = {"no breaker", "always counted", "nodes counted", "slots"};
+enum storm { AT_ONCE, SLOW, RETRIED, STORMS };
+static const char *const storm_names[] = {"at once", "in 10 min", "every minute"};
+#define MINUTES (HORIZON_US / 60000000 + 1)
 
 /* What a node does next. */
 enum action { START, COUNT, DRAIN, RECOUNT, UNDO, LOOK, CLAIM };
@@ -33,7 +37,7 @@ struct event {
 
 struct sim {
     enum mode mode;
-    bool burst;
+    enum storm storm;
     unsigned nodes;
     struct xc_breaker breaker;
     uint64_t random;
@@ -41,12 +45,13 @@ struct sim {
     size_t nheap;
     struct xc_drained *all; /* by number, which is by name */
     bool *drained;
+    int64_t *until;          /* a refused node asks again */
     struct xc_drains drains; /* those that are drained, by name */
     char (*slot)[128];       /* the one that a node has seen free */
     int dir_fd;
     /* results */
     unsigned now_drained, most, at_minute, at_window, most_in_window;
-    unsigned counts, drain_calls, undos, refused;
+    unsigned counts, drain_calls, undos, refused, by_minute[MINUTES];
     int64_t *times; /* of drains that stayed, for the window */
     unsigned ntimes;
 };
@@ -140,7 +145,28 @@ static struct xc_breaker_who who_is(const struct sim *sim, unsigned node)
 
 static void next_job(struct sim *sim, const struct event *event)
 {
-    push(sim, event->at + 300000000 + (int64_t)random_below(sim, 600000000), event->node, START);
+    int64_t least = sim->storm == RETRIED ? 30000000 : 300000000;
+    push(sim, event->at + least + (int64_t)random_below(sim, (uint64_t)least * 2), event->node,
+         START);
+}
+
+static void refuse(struct sim *sim, const struct event *event)
+{
+    unsigned nodes = sim->mode == COUNTED ? sim->nodes : 0;
+    unsigned wait = xc_breaker_wait_s(nodes, random_below(sim, 1u << 30));
+    if (sim->mode == SLOTS && wait > WINDOW_S / 2)
+        wait = WINDOW_S / 2;
+    if (sim->mode != ASKING)
+        sim->until[event->node] = event->at + wait * 1000000ll;
+    sim->refused++;
+    next_job(sim, event);
+}
+
+/* Each is all nodes of the cluster, in one answer. */
+static void question(struct sim *sim, const struct event *event)
+{
+    sim->counts++;
+    sim->by_minute[event->at / 60000000]++;
 }
 
 /* For the count of a window: by the time of the drain, which has seconds. */
@@ -151,7 +177,11 @@ static void stays(struct sim *sim, unsigned node)
 
 static void start(struct sim *sim, const struct event *event)
 {
-    static const enum action firsts[] = {DRAIN, COUNT, LOOK};
+    static const enum action firsts[] = {DRAIN, COUNT, COUNT, LOOK};
+    if (event->at < sim->until[event->node]) {
+        next_job(sim, event);
+        return;
+    }
     int64_t jitter = (int64_t)random_below(sim, 1000000);
     push(sim, event->at + jitter + latency(sim), event->node, firsts[sim->mode]);
 }
@@ -160,13 +190,12 @@ static void count(struct sim *sim, const struct event *event)
 {
     struct xc_breaker_who who = who_is(sim, event->node);
     struct xc_breaker_seen seen;
-    sim->counts++;
+    question(sim, event);
     if (xc_breaker_before(&sim->breaker, &who, &sim->drains, BASE + event->at / 1000000, &seen) ==
         XC_MAY_DRAIN) {
         push(sim, event->at + latency(sim), event->node, DRAIN);
     } else {
-        sim->refused++;
-        next_job(sim, event);
+        refuse(sim, event);
     }
 }
 
@@ -174,7 +203,8 @@ static void drain(struct sim *sim, const struct event *event)
 {
     sim->drain_calls++;
     set_drained(sim, event->node, true, event->at);
-    if (sim->mode == COUNTED) /* the rest of its second, then the question's way */
+    if (sim->mode == ASKING ||
+        sim->mode == COUNTED) /* the rest of its second, then the question's way */
         push(sim, event->at + 1100000 + latency(sim), event->node, RECOUNT);
     else
         stays(sim, event->node);
@@ -184,7 +214,7 @@ static void recount(struct sim *sim, const struct event *event)
 {
     struct xc_breaker_who who = who_is(sim, event->node);
     struct xc_breaker_seen seen;
-    sim->counts++;
+    question(sim, event);
     if (xc_breaker_after(&sim->breaker, &who, &sim->drains, &seen) == XC_MAY_DRAIN)
         stays(sim, event->node);
     else
@@ -195,7 +225,7 @@ static void undo(struct sim *sim, const struct event *event)
 {
     sim->undos++;
     set_drained(sim, event->node, false, event->at);
-    next_job(sim, event);
+    refuse(sim, event);
 }
 
 static void look(struct sim *sim, const struct event *event)
@@ -210,8 +240,7 @@ static void look(struct sim *sim, const struct event *event)
         return;
     }
     xc_slots_refuse(sim->dir_fd, sim->breaker.cluster, sim->all[event->node].node, now);
-    sim->refused++;
-    next_job(sim, event);
+    refuse(sim, event);
 }
 
 static void claim(struct sim *sim, const struct event *event)
@@ -268,7 +297,11 @@ static void simulate(struct sim *sim)
 {
     int64_t minute = 60ll * 1000000, window = WINDOW_S * 1000000ll;
     for (unsigned i = 0; i < sim->nodes; i++)
-        push(sim, (int64_t)random_below(sim, sim->burst ? 2000000 : 600000000), i, START);
+        push(sim,
+             (int64_t)random_below(sim, sim->storm == AT_ONCE   ? 2000000
+                                        : sim->storm == RETRIED ? 60000000
+                                                                : 600000000),
+             i, START);
     while (sim->nheap > 0) {
         struct event event = pop(sim);
         if (event.at > minute && !sim->at_minute)
@@ -286,11 +319,21 @@ static void simulate(struct sim *sim)
     count_windows(sim);
 }
 
-static void run(enum mode mode, bool burst, unsigned nodes, unsigned limit, const char *path,
+/* The most in one minute, once all have asked for the first time. */
+static unsigned most_asked(const struct sim *sim)
+{
+    unsigned most = 0;
+    for (size_t i = sim->storm == SLOW ? 10 : 1; i < MINUTES; i++)
+        if (sim->by_minute[i] > most)
+            most = sim->by_minute[i];
+    return most;
+}
+
+static void run(enum mode mode, enum storm storm, unsigned nodes, unsigned limit, const char *path,
                 int dir_fd)
 {
     struct sim sim = {.mode = mode,
-                      .burst = burst,
+                      .storm = storm,
                       .nodes = nodes,
                       .random = 88172645463325252ull,
                       .breaker = {.cluster = limit, .window_s = WINDOW_S},
@@ -298,13 +341,14 @@ static void run(enum mode mode, bool burst, unsigned nodes, unsigned limit, cons
     sim.heap = calloc(nodes + 1, sizeof *sim.heap);
     sim.all = calloc(nodes, sizeof *sim.all);
     sim.drained = calloc(nodes, sizeof *sim.drained);
+    sim.until = calloc(nodes, sizeof *sim.until);
     sim.drains.list = calloc(nodes + 1, sizeof *sim.drains.list);
     sim.slot = calloc(nodes, sizeof *sim.slot);
     sim.times = calloc(nodes + 1, sizeof *sim.times);
     sim.drains.nodes = nodes;
     char *names = calloc(nodes, 16);
-    if (!sim.heap || !sim.all || !sim.drained || !sim.drains.list || !sim.slot || !sim.times ||
-        !names)
+    if (!sim.heap || !sim.all || !sim.drained || !sim.until || !sim.drains.list || !sim.slot ||
+        !sim.times || !names)
         exit(2);
     for (unsigned i = 0; i < nodes; i++) {
         snprintf(names + 16 * i, 16, "n%06u", i % 1000000);
@@ -316,12 +360,13 @@ static void run(enum mode mode, bool burst, unsigned nodes, unsigned limit, cons
     }
     empty_directory(dir_fd, path);
     simulate(&sim);
-    printf("%-14s %-12s %8u %8u %8u %10u %8u %9u %9u %7u\n", mode_names[mode],
-           burst ? "at once" : "in 10 min", sim.at_minute, sim.at_window, sim.now_drained,
-           sim.most_in_window, sim.most, sim.counts, sim.drain_calls, sim.undos);
+    printf("%-14s %-12s %8u %8u %8u %10u %8u %9u %9u %9u %7u\n", mode_names[mode],
+           storm_names[storm], sim.at_minute, sim.at_window, sim.now_drained, sim.most_in_window,
+           sim.most, sim.counts, most_asked(&sim), sim.drain_calls, sim.undos);
     free(sim.heap);
     free(sim.all);
     free(sim.drained);
+    free(sim.until);
     free(sim.drains.list);
     free(sim.slot);
     free(sim.times);
@@ -346,11 +391,11 @@ int main(int argc, char **argv)
         "a wrong policy on %ld nodes, breaker: { cluster: %ld, window: 10m }; nodes drained, and "
         "questions to the controller in an hour\n",
         nodes, limit);
-    printf("%-14s %-12s %8s %8s %8s %10s %8s %9s %9s %7s\n", "", "jobs start", "1 min", "10 min",
-           "1 h", "a window", "at most", "counts", "drains", "undone");
+    printf("%-14s %-12s %8s %8s %8s %10s %8s %9s %9s %9s %7s\n", "", "jobs start", "1 min",
+           "10 min", "1 h", "a window", "at most", "counts", "a minute", "drains", "undone");
     for (int mode = NONE; mode <= SLOTS; mode++)
-        for (int burst = 1; burst >= 0; burst--)
-            run((enum mode)mode, burst, (unsigned)nodes, (unsigned)limit, path, dir_fd);
+        for (int storm = mode == ASKING ? RETRIED : AT_ONCE; storm < STORMS; storm++)
+            run((enum mode)mode, (enum storm)storm, (unsigned)nodes, (unsigned)limit, path, dir_fd);
     empty_directory(dir_fd, path);
     close(dir_fd);
     rmdir(path);

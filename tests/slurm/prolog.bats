@@ -53,7 +53,7 @@ teardown_file() {
 setup() {
     back
     for node in $(ls "$DIR/dirty"); do mend "$node"; done
-    rm -rf "$DIR"/nodes/*/run/xcloud/{drained,refuse,tally,stuck,counters*} "$DIR"/nodes/*/var/lib/xcloud
+    rm -rf "$DIR"/nodes/*/run/xcloud/{drained,refuse,refused,tally,stuck,counters*} "$DIR"/nodes/*/var/lib/xcloud
     rm -f "$DIR"/log/{calls,prolog.*,epilog.*,health.*} "$DIR"/home/*
     wrapper prolog
 }
@@ -214,6 +214,10 @@ many_jobs() { # the same job again and again, on all nodes: what users do
     sleep 3
     expect drained "$(by_us)" 3
     contains "$(said)" "is not drained, the breaker is open: 3 nodes of the cluster were drained within "
+    # the five that were refused do not ask again with each job
+    run -0 as_user srun -N5 -n5 true
+    contains "$(said)" "is not drained, and asks again in "
+    expect 'questions, at most two a node' "$(($(grep -c '^sinfo' "$DIR/log/calls") <= 16))" 1
     lacks "$(sinfo -N -o %E)" "Prolog error"
     forget
 }
@@ -229,6 +233,7 @@ many_jobs() { # the same job again and again, on all nodes: what users do
     forget
     back
     chmod 777 "$DIR/slots"
+    rm -f "$DIR"/nodes/*/run/xcloud/refused # as if some time had passed
     as_user srun -N8 -n8 true
     expect drained "$(drained | wc -l)" 0
     contains "$(said)" "root must own it, and nobody else write in it; drained nodes cannot be counted, so this one is not drained"
@@ -424,6 +429,7 @@ health() { # NODE [OPTIONS]: as Slurm runs it
         sleep 1
         run -0 health p1
     done
+    cat "$DIR/log/health.p1" "$DIR/nodes/p1/var/lib/xcloud/drained" >&2
     expect drained "$(drained)" ""
 }
 

@@ -2,6 +2,7 @@
  * texts do harm? */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -585,6 +586,67 @@ static void counts_of_many_programs_at_once_are_whole(void **state)
     xc_check_state_clear(&back);
 }
 
+static void refused_nodes_ask_seldom_and_not_together(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t nodes;
+        unsigned least, most;
+    } cases[] = {
+        {0, 45, 75}, {1, 22, 38}, {100, 22, 38}, {10000, 1500, 2500}, {1000000, 2700, 4500}};
+    for (size_t i = 0; i < XC_COUNT(cases); i++) {
+        unsigned low = UINT_MAX, high = 0;
+        for (uint64_t random = 0; random < 20000; random += 7) {
+            unsigned wait = xc_breaker_wait_s(cases[i].nodes, random);
+            low = wait < low ? wait : low;
+            high = wait > high ? wait : high;
+        }
+        if (low < cases[i].least || high > cases[i].most || high - low < cases[i].least / 2)
+            fail_msg("%zu nodes: %u to %u s", cases[i].nodes, low, high);
+    }
+}
+
+static void a_refusal_holds_for_its_policy_finding_and_job(void **state)
+{
+    (void)state;
+    struct program program = {.kind = XC_PROLOG, .prefix = work, .job = 7};
+    struct shared *shared = xc_guard_share(sizeof *shared);
+    char why[500];
+    strcpy(shared->hash, "abc");
+    strcpy(shared->code, "MEM01");
+    assert_int_equal(backoff_left(&program, shared, why, sizeof why), 0);
+    assert_int_equal(backoff_begin(&program, shared, 100, false, "8 nodes\nwere", NULL), 0);
+    unsigned left = backoff_left(&program, shared, why, sizeof why);
+    assert_true(left > 97 && left <= 100);
+    assert_string_equal(why, "8 nodes?were");
+    program.job = 8;
+    assert_true(backoff_left(&program, shared, why, sizeof why) > 0);
+    strcpy(shared->code, "GPU01"); /* another finding may be hardware */
+    assert_int_equal(backoff_left(&program, shared, why, sizeof why), 0);
+    strcpy(shared->code, "MEM01");
+    strcpy(shared->hash, "abd"); /* the limit may be another */
+    assert_int_equal(backoff_left(&program, shared, why, sizeof why), 0);
+    assert_int_equal(backoff_begin(&program, shared, 100, true, "of the job", NULL), 0);
+    assert_true(backoff_left(&program, shared, why, sizeof why) > 0);
+    program.job = 9;
+    assert_int_equal(backoff_left(&program, shared, why, sizeof why), 0);
+    program.job = 8;
+    assert_int_equal(backoff_begin(&program, shared, 0, true, "over", NULL), 0);
+    assert_int_equal(backoff_left(&program, shared, why, sizeof why), 0);
+    assert_int_equal(backoff_begin(&program, shared, 1000000, false, "another boot", NULL), 0);
+    assert_int_equal(backoff_left(&program, shared, why, sizeof why), 0);
+    static const char *const bad[] = {"", "xcloud-refused 2\nuntil 9999999\n",
+                                      "xcloud-refused 1\nuntil x\n", "xcloud-refused 1\nuntil"};
+    for (size_t i = 0; i < XC_COUNT(bad); i++) {
+        assert_int_equal(
+            xc_write_atomic(path_in("run/xcloud/refused"), bad[i], strlen(bad[i]), 0644, NULL), 0);
+        assert_int_equal(backoff_left(&program, shared, why, sizeof why), 0);
+    }
+    assert_int_equal(backoff_begin(&program, shared, 100, false, "x", NULL), 0);
+    backoff_end(&program);
+    assert_int_equal(backoff_left(&program, shared, why, sizeof why), 0);
+}
+
 static void marks_come_and_go(void **state)
 {
     (void)state;
@@ -732,6 +794,8 @@ int main(void)
         cmocka_unit_test(the_record_of_drains_survives_and_garbage_does_not),
         cmocka_unit_test(the_run_that_began_last_has_the_last_word),
         cmocka_unit_test(counts_of_many_programs_at_once_are_whole),
+        cmocka_unit_test(refused_nodes_ask_seldom_and_not_together),
+        cmocka_unit_test(a_refusal_holds_for_its_policy_finding_and_job),
         cmocka_unit_test(marks_come_and_go),
         cmocka_unit_test(what_is_said_stays_within_its_room),
         cmocka_unit_test(commands_have_an_end_and_no_environment),
