@@ -294,8 +294,13 @@ static int task_environment(struct work *work, size_t rank)
 
 int make_environment(struct work *work, struct xc_error *error)
 {
-    for (size_t i = 0; i < work->plan->ntasks; i++)
-        if (task_environment(work, i) < 0)
+    size_t only = work->request->env_of;
+    for (size_t i = 0; i < work->plan->ntasks; i++) {
+        bool wanted = !only || i == only - 1;
+        /* what a task is told of another one's restriction, each of them must know */
+        if ((wanted ? task_environment(work, i) : add_restriction(work, i, position_of(work, i))) <
+            0)
             return xc_error_nomem(error);
+    }
     return 0;
 }

@@ -312,7 +312,7 @@ static void why_nics(struct work *work, struct xc_plan_task *task)
 
 static void explain(struct work *work)
 {
-    for (size_t i = 0; i < work->plan->ntasks && !work->request->terse; i++) {
+    for (size_t i = 0; i < work->plan->ntasks; i++) {
         struct xc_plan_task *task = &work->plan->tasks[i];
         why_gpus(work, task);
         why_cores(work, task, work->training_cores);
@@ -560,12 +560,14 @@ static int fill(struct work *work, struct xc_error *error)
     if (share_nics(work, error) < 0 || make_environment(work, error) < 0)
         return -1;
     note_remotes(work);
-    note_crossing(work);
     note_one_core(work);
     note_isolated(work);
     note_bound_memory(work);
-    find_unused(work);
-    explain(work);
+    if (!work->request->terse) {
+        note_crossing(work);
+        find_unused(work);
+        explain(work);
+    }
     return work->failed || plan->unused.failed ? xc_error_nomem(error) : 0;
 }
 

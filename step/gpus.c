@@ -16,17 +16,16 @@ static size_t accessible(const struct xc_step *step, int *out)
     const struct xc_node *node = step->node;
     size_t count = 0;
     bool any_file = false;
-    for (size_t i = 0; i < node->ngpus; i++) {
-        char path[32];
-        snprintf(path, sizeof path, "/dev/nvidia%d",
-                 node->gpus[i].minor == XC_NONE ? (int)i : node->gpus[i].minor);
-        xc_autofree char *name = step_below(step, path);
-        if (!name)
-            continue;
-        if (access(name, R_OK | W_OK) == 0)
+    struct xc_text text = XC_TEXT_INIT;
+    xc_text_addf(&text, "%s/dev/nvidia%24s", step->machine ? step->machine : "", "");
+    xc_autofree char *path = xc_text_take(&text);
+    char *number = path ? path + strlen(path) - 24 : NULL;
+    for (size_t i = 0; path && i < node->ngpus; i++) {
+        snprintf(number, 24, "%d", node->gpus[i].minor == XC_NONE ? (int)i : node->gpus[i].minor);
+        if (access(path, R_OK | W_OK) == 0)
             out[count++] = (int)i;
         else if (!any_file)
-            any_file = access(name, F_OK) == 0;
+            any_file = access(path, F_OK) == 0;
     }
     if (any_file || count > 0)
         return count;

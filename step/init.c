@@ -105,6 +105,7 @@ static int make_plan(struct task *task, struct xc_error *error)
         .ntasks = step->ntasks,
         .job_cores = step->table.head->job_cores,
         .terse = task->id != 0 || !speaks(task),
+        .env_of = task->id + 1,
     };
     if (same_lists(task))
         request.visible = task->lists[0];

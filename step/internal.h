@@ -79,7 +79,7 @@ void records_prune(int dir_fd);
 #define STEP_PLACED 1100 /* of a path that policy allows, and a directory */
 
 struct step_ns {
-    ino_t mount, user; /* 0: not known */
+    unsigned long mount, user; /* 0: not known */
 };
 struct step_topo {
     char *path; /* the policy's; NULL: none is asked for */

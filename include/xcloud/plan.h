@@ -34,7 +34,8 @@ struct xc_request {
     unsigned ntasks;              /* on this node, >= 1 */
     struct xc_gpu_list visible;   /* what every task sees, when tasks is NULL */
     const struct xc_gpu_list *tasks; /* ntasks entries: tasks see different GPUs; or NULL */
-    bool terse; /* nobody reads the reasons: xc_plan_task.why stays empty */
+    bool terse; /* nobody reads the plan: no xc_plan_task.why, no XC_NOTE_INFO about it, no unused */
+    unsigned env_of; /* 1 + the task whose env alone is wanted; 0: all */
     unsigned job_cores; /* cores of the job on this node beyond the step's, for the hint; 0 unknown */
 };
 
