@@ -341,32 +341,49 @@ static void drain(struct acting *a, bool waits)
 
 /* ---- coming back --------------------------------------------------------------------------------------------- */
 
-static void resume(struct acting *a)
+/* Whether the node is drained by us still, for the reason that the ledger has. -1: nobody can tell. */
+static int is_ours(struct acting *a, struct xc_error *error)
 {
     xc_cleanup(xc_drains_clear) struct xc_drains drains = {0};
-    struct xc_error error = {0};
-    if (find_tools(a->shared->scontrol, &a->tools, &error) < 0 ||
-        look(a, true, &drains, &error) < 0) {
-        trouble(a, SAY_WARNING, &error, "the node could come back, and is left as it is");
-        return;
-    }
+    if (find_tools(a->shared->scontrol, &a->tools, error) < 0 || look(a, true, &drains, error) < 0)
+        return -1;
     const struct xc_drained *me = xc_drains_find(&drains, a->program->node);
-    bool ours = me && xc_streq(me->reason, a->ledger.reason);
-    if (ours && set_state(a, "resume", NULL, &error) < 0) {
+    return me && xc_streq(me->reason, a->ledger.reason);
+}
+
+/* It is not drained any more, by us or for our reason. */
+static void forget(struct acting *a, enum act act)
+{
+    struct xc_error error = {0};
+    a->shared->act = act;
+    a->ledger.drained = false;
+    if (xc_ledger_write(&a->ledger, a->ledger_file, &error) < 0)
+        trouble(a, SAY_WARNING, &error, "the record of our drain stays");
+    tally_add(a->program, act == ACT_RESUMED ? "health.resumed" : "health.forgotten", 1);
+    if (act == ACT_FORGOTTEN)
+        say(a->shared, SAY_NOTICE, "%s is not drained by us any more: its state is left as it is",
+            a->program->node);
+}
+
+static void resume(struct acting *a)
+{
+    struct xc_error error = {0};
+    int ours = is_ours(a, &error);
+    if (ours < 0 || (ours && set_state(a, "resume", NULL, &error) < 0)) {
         trouble(a, SAY_WARNING, &error, "the node could come back, and is left as it is");
         return;
     }
     if (ours)
         say(a->shared, SAY_NOTICE, "%s is back after %u clean runs; it was drained for %s",
             a->program->node, a->ledger.clean, a->ledger.checks);
-    else
-        say(a->shared, SAY_NOTICE, "%s is not drained by us any more: its state is left as it is",
-            a->program->node);
-    a->shared->act = ours ? ACT_RESUMED : ACT_FORGOTTEN;
-    a->ledger.drained = false;
-    if (xc_ledger_write(&a->ledger, a->ledger_file, &error) < 0)
-        trouble(a, SAY_WARNING, &error, "the record of our drain stays");
-    tally_add(a->program, ours ? "health.resumed" : "health.forgotten", 1);
+    forget(a, ours ? ACT_RESUMED : ACT_FORGOTTEN);
+}
+
+/* A job runs here: has somebody brought the node back? */
+static void look_again(struct acting *a)
+{
+    if (a->ledger.drained && is_ours(a, NULL) == 0)
+        forget(a, ACT_FORGOTTEN);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
@@ -421,6 +438,8 @@ void act_run(void *arg)
         drain(&a, waits || is_waiting(&a));
     else if (shared->resume == XC_RESUME_NOW)
         resume(&a);
+    else
+        look_again(&a);
     if (shared->textfile[0])
         metrics_write(job->program, shared, NULL);
     free(a.ledger_file);

@@ -206,35 +206,58 @@ static unsigned long long start_of(pid_t pid)
     return strtoull(at, NULL, 10);
 }
 
-int xc_stuck_remember(const char *file, pid_t pid, const char *what, struct xc_error *error)
+/* "PID START KIND WHAT": whether that process is there still. */
+static bool take_stuck(const char *line, struct xc_stuck *out)
+{
+    int pid, at = 0;
+    unsigned long long start;
+    char kind[16];
+    if (sscanf(line, "%d %llu %15s %n", &pid, &start, kind, &at) < 3 || at == 0 || pid <= 0 ||
+        start == 0 || start_of(pid) != start)
+        return false;
+    out->run |= !xc_streq(kind, "question");
+    size_t used = strlen(out->text);
+    snprintf(out->text + used, sizeof out->text - used, "%sprocess %d: %s", used ? "; " : "", pid,
+             line + at);
+    out->count++;
+    return true;
+}
+
+/* The lines of those that are there still, with room for another one. */
+static void add_living(const char *file, struct xc_text *out)
+{
+    size_t length;
+    xc_autofree char *text = xc_read_trusted(file, 65536, &length, NULL);
+    char *rest = text, *line;
+    while (text && (line = strsep(&rest, "\n")))
+        if (out->length < 60000 && take_stuck(line, &(struct xc_stuck){0}))
+            xc_text_addf(out, "%s\n", line);
+}
+
+int xc_stuck_remember(const char *file, pid_t pid, bool run, const char *what,
+                      struct xc_error *error)
 {
     struct xc_text text = XC_TEXT_INIT;
-    size_t length;
-    xc_autofree char *old = xc_read_trusted(file, 65536, &length, NULL);
-    xc_text_add(&text, old ? old : "");
-    xc_text_addf(&text, "%d %llu %.200s\n", (int)pid, start_of(pid), what);
-    length = text.length;
+    add_living(file, &text);
+    xc_text_addf(&text, "%d %llu %s %.200s\n", (int)pid, start_of(pid), run ? "run" : "question",
+                 what);
+    size_t length = text.length;
     xc_autofree char *bytes = xc_text_take(&text);
     return bytes ? xc_write_atomic(file, bytes, length, 0644, error) : xc_error_nomem(error);
 }
 
-bool xc_stuck_still(const char *file, char *what, size_t size)
+bool xc_stuck_still(const char *file, struct xc_stuck *out)
 {
     size_t length;
     struct stat st;
+    *out = (struct xc_stuck){0};
     if (lstat(file, &st) < 0)
         return false; /* on most runs */
     xc_autofree char *text = xc_read_trusted(file, 65536, &length, NULL);
     char *rest = text, *line;
-    while (text && (line = strsep(&rest, "\n"))) {
-        int pid, at = 0;
-        unsigned long long start;
-        if (sscanf(line, "%d %llu %n", &pid, &start, &at) >= 2 && at > 0 && pid > 0 && start > 0 &&
-            start_of(pid) == start) {
-            snprintf(what, size, "process %d: %s", pid, line + at);
-            return true;
-        }
-    }
-    unlink(file);
-    return false;
+    while (text && (line = strsep(&rest, "\n")))
+        take_stuck(line, out);
+    if (out->count == 0)
+        unlink(file);
+    return out->count > 0;
 }

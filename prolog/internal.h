@@ -48,6 +48,7 @@ struct shared {
     /* what is to be done */
     enum wish wish;
     enum xc_resume resume;
+    bool may_be_back; /* a job was started since our drain: somebody may have lifted it */
     char reason[XC_REASON_MAX], checks[512], code[16], class_name[64], hash[17];
     struct xc_limit cluster, class_, job;
     unsigned window_s, jitter_ms;

@@ -193,8 +193,6 @@ static void say_late(const struct program *program, struct shared *shared,
         program->kind == XC_HEALTH ? "" : ", and the job goes on");
 }
 
-#define PROBE "a question to a device"
-
 /* Who does not die is remembered: the child itself, and what it has started to ask devices. */
 static void remember_left(const struct program *program, struct shared *shared,
                           const struct xc_guard *guard, bool stuck)
@@ -204,13 +202,15 @@ static void remember_left(const struct program *program, struct shared *shared,
     xc_autofree char *file = run_path(program, "stuck");
     for (unsigned i = 0; file && i < guard->nleft; i++) {
         bool itself = stuck && guard->left[i] == guard->child;
-        const char *what = !itself ? PROBE : guard->hangs_in[0] ? guard->hangs_in : "?";
+        const char *what = !itself              ? "a question to a device"
+                           : guard->hangs_in[0] ? guard->hangs_in
+                                                : "?";
         if (!itself)
             say(shared, SAY_ERROR,
-                "process %d, " PROBE ", does not end; no other is asked until "
-                "it does",
+                "process %d, a question to a device, does not end; no other is asked until it "
+                "does",
                 (int)guard->left[i]);
-        if (xc_stuck_remember(file, guard->left[i], what, &error) < 0)
+        if (xc_stuck_remember(file, guard->left[i], itself, what, &error) < 0)
             say(shared, SAY_ERROR, "%s", xc_error_text(&error, text, sizeof text));
     }
 }
@@ -264,7 +264,7 @@ static int drain_status(const struct program *program, const struct shared *shar
 static int act(const struct program *program, struct shared *shared)
 {
     bool drains = shared->wish == WISH_DRAIN;
-    if (!drains && shared->resume != XC_RESUME_NOW)
+    if (!drains && shared->resume != XC_RESUME_NOW && !shared->may_be_back)
         return program->report && shared->wish == WISH_WOULD;
     shared->act_deadline_ms = ACT_DEADLINE_MS + shared->jitter_ms;
     bool came_back = run_child(program, shared, act_run, &shared->act_deadline_ms);
@@ -301,17 +301,17 @@ static int fill_shared(const struct program *program, struct shared *shared)
 
 static int run(const struct program *program, struct shared *shared)
 {
-    char what[256];
+    struct xc_stuck still;
     int64_t began = xc_now_us();
     xc_autofree char *stuck = run_path(program, "stuck");
     if (program->kind == XC_EPILOG)
         mark_remove(program);
-    if (stuck && xc_stuck_still(stuck, what, sizeof what)) {
-        shared->no_probe = strstr(what, PROBE) != NULL;
+    if (stuck && xc_stuck_still(stuck, &still)) {
         say(shared, SAY_ERROR, "%s: an earlier run still hangs (%s)",
-            shared->no_probe ? "devices are not asked" : "nothing is checked", what);
-        if (!shared->no_probe)
+            still.run ? "nothing is checked" : "devices are not asked", still.text);
+        if (still.run)
             return 0;
+        shared->no_probe = true;
     }
     int rc = 0;
     if (run_child(program, shared, work_run, &shared->deadline_ms) && shared->finished)

@@ -1,8 +1,10 @@
 /* Is this node fit? The child's part: it reads everything, may hang doing so, and leaves what it found
  * in the shared memory. It drains nothing. */
-#include <sched.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <xcloud/plan.h>
 
@@ -60,6 +62,15 @@ static void keep_good(struct work *work)
         trouble(work, &error, "no copy of the policy is kept");
 }
 
+/* Whether nobody has said it since the boot: /run is of one. */
+static bool first_of_boot(const struct program *program, const char *name)
+{
+    xc_autofree char *path = run_path(program, name);
+    xc_autoclose int fd =
+        path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644) : -1;
+    return fd >= 0 || errno != EEXIST;
+}
+
 /* 1: there is none. */
 static int load_policy(struct work *work)
 {
@@ -81,8 +92,11 @@ static int load_policy(struct work *work)
         return 0;
     }
     if (error.code == XC_ENOENT && !p->policy) {
-        if (p->kind == XC_HEALTH)
-            say(work->shared, SAY_NOTICE, "%s: nothing is checked", error.message);
+        if (p->report || first_of_boot(p, "no-policy"))
+            say(work->shared, SAY_WARNING,
+                "%s: nothing is checked on this node. \"xcloud policy learn\" writes a first one "
+                "from a good node; see xcloud-policy(5)",
+                error.message);
         return 1;
     }
     trouble(work, &error, "nothing is checked, and no node is drained");
@@ -342,6 +356,39 @@ static void copy_limits(struct work *work)
                          rules->checks[i].values[j]);
 }
 
+static void say_finding(struct work *work, const struct xc_finding *finding, enum priority priority,
+                        const char *so)
+{
+    xc_autotext struct xc_text line = XC_TEXT_INIT;
+    xc_finding_line(finding, &line);
+    say(work->shared, priority, "%s%s", line.data ? xc_trim(line.data) : finding->check->id, so);
+}
+
+/* --report: everything that is wrong, what would have the worst consequence first. */
+static void say_report(struct work *work)
+{
+    static const struct {
+        enum xc_check_verdict verdict;
+        enum xc_on_fail on_fail;
+        enum priority priority;
+        const char *so;
+    } levels[] = {
+        {XC_CHECK_FAIL, XC_FAIL_DRAIN, SAY_ERROR, " (on_fail: drain)"},
+        {XC_CHECK_FAIL, XC_FAIL_REFUSE, SAY_ERROR, " (on_fail: refuse)"},
+        {XC_CHECK_FAIL, XC_FAIL_WARN, SAY_WARNING, " (on_fail: warn)"},
+        {XC_CHECK_WARN, XC_FAIL_DRAIN, SAY_NOTICE, ""},
+        {XC_CHECK_WARN, XC_FAIL_REFUSE, SAY_NOTICE, ""},
+        {XC_CHECK_WARN, XC_FAIL_WARN, SAY_NOTICE, ""},
+    };
+    for (size_t level = 0; level < XC_COUNT(levels); level++)
+        for (size_t i = 0; i < work->findings.count; i++) {
+            const struct xc_finding *finding = &work->findings.list[i];
+            if (finding->verdict == levels[level].verdict &&
+                finding->on_fail == levels[level].on_fail)
+                say_finding(work, finding, levels[level].priority, levels[level].so);
+        }
+}
+
 /* A drain: the first finding gives the reason, all give the list. */
 static void wish_drain(struct work *work)
 {
@@ -354,9 +401,8 @@ static void wish_drain(struct work *work)
         if (!first)
             first = finding;
         add_check(shared->checks, sizeof shared->checks, finding->check->id);
-        xc_autotext struct xc_text line = XC_TEXT_INIT;
-        xc_finding_line(finding, &line);
-        say(shared, SAY_ERROR, "%s", line.data ? xc_trim(line.data) : finding->check->id);
+        if (!work->program->report)
+            say_finding(work, finding, SAY_ERROR, "");
     }
     if (!first)
         return;
@@ -439,6 +485,21 @@ static void look_at_drained(const struct work *work, const char *checks, bool *c
         *clean &= !bad(&work->findings.list[i], XC_FAIL_DRAIN);
 }
 
+#define SETTLED_S                                                                                  \
+    60 /* after a drain, no prolog of a job that was there before it begins any more */
+
+/* Drained nodes get no jobs: a prolog since our drain says that somebody has brought the node back. */
+static bool job_since(const struct work *work, const struct xc_ledger *ledger)
+{
+    struct xc_check_state tally = {0};
+    int64_t at = 0;
+    xc_autofree char *path = run_path(work->program, "tally");
+    if (path && xc_check_state_read(path, &tally, NULL) == 0)
+        xc_check_state_get(&tally, "prolog.at", &at);
+    xc_check_state_clear(&tally);
+    return at > ledger->past[0] + SETTLED_S;
+}
+
 static void judge_resume(struct work *work)
 {
     xc_autofree char *path = ledger_path(work->program);
@@ -466,6 +527,7 @@ static void judge_resume(struct work *work)
     }
     if (work->shared->resume == XC_RESUME_NOW && held_back(work))
         work->shared->resume = XC_RESUME_OFF;
+    work->shared->may_be_back = job_since(work, &ledger);
     if (xc_ledger_write(&ledger, path, &error) < 0)
         trouble(work, &error, "the count of clean runs is lost");
 }
@@ -530,6 +592,8 @@ static void conclude(struct work *work)
     if (!shared->textfile[0] && rules->programs.textfile)
         snprintf(shared->textfile, sizeof shared->textfile, "%s", rules->programs.textfile);
     copy_limits(work);
+    if (work->program->report)
+        say_report(work);
     wish_drain(work);
     say_unknown(work);
     if (work->program->report)

@@ -51,11 +51,17 @@ enum xc_guard_end xc_guard_run(struct xc_guard *guard, struct xc_error *error);
 /* Memory that parent and child share, zeroed; NULL without memory. */
 void *xc_guard_share(size_t size);
 
-/* A child that not even SIGKILL ends is remembered in a file, so that the next runs do not add to it.
- * `what` is one line. */
-int xc_stuck_remember(const char *file, pid_t pid, const char *what, struct xc_error *error);
-/* Whether one of the remembered is still there; what (size bytes) gets its line. Forgets the others. */
-bool xc_stuck_still(const char *file, char *what, size_t size);
+/* A child that not even SIGKILL ends is remembered in a file, so that the next runs do not add to it:
+ * a run itself, or a question to a device that it has asked. `what` is one line. */
+int xc_stuck_remember(const char *file, pid_t pid, bool run, const char *what,
+                      struct xc_error *error);
+struct xc_stuck {
+    unsigned count;  /* of the remembered that are there still */
+    bool run;        /* one of them is a run */
+    char text[1024]; /* "process 7: /sys/x; process 9: …": all of them, as far as there is room */
+};
+/* Whether any of the remembered is still there. Forgets them when none is. */
+bool xc_stuck_still(const char *file, struct xc_stuck *out);
 
 /* ---- reasons ------------------------------------------------------------------------------------- */
 

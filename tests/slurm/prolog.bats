@@ -489,6 +489,72 @@ health() { # NODE [OPTIONS]: as Slurm runs it
     wrapper health
 }
 
+@test "health: --report has all that is wrong, the worst consequence first" {
+    site enforce "    checks:
+      cpu.turbo: warn
+      gpu.pcie: refuse
+      topo.file: drain" <<<"$wide"
+    put p7 /sys/devices/system/cpu/intel_pstate/no_turbo 1
+    put p7 /sys/bus/pci/devices/0000:3a:00.0/current_link_width 8
+    put p7 /proc/sys/kernel/numa_balancing 1 # nobody asked
+    run -0 "$STAGE/sbin/xcloud-health" --prefix "$DIR/nodes/p7" --node p7 --report
+    lacks "$output" topo.file
+    lose p7 /etc/nccl/topo.xml
+    run -1 "$STAGE/sbin/xcloud-health" --prefix "$DIR/nodes/p7" --node p7 --report
+    expect order "$(sed -n 's/^xcloud-health: \([A-Z]\+\) *\([a-z.]*\).*/\1 \2/p' <<<"$output" | xargs)" \
+        "FAIL topo.file FAIL gpu.pcie FAIL cpu.turbo FAIL self.scontrol WARN numa.balancing" # it has none
+    contains "$output" "[TOP01] (on_fail: drain)"
+    contains "$output" "(on_fail: refuse)"
+    contains "$output" "(on_fail: warn)"
+    expect drained "$(drained)" ""
+}
+
+@test "no policy at all: said once a boot, with what to do; nothing is checked or asked" {
+    for program in prolog health epilog; do
+        for round in 1 2; do
+            run -0 env -i SLURMD_NODENAME=p9 SLURM_JOB_ID=9 "$STAGE/sbin/xcloud-$program" --prefix "$DIR/nodes/bare"
+            if [ $program$round = prolog1 ]; then
+                contains "$output" "xcloud-prolog: there is no policy: "
+                contains "$output" 'nothing is checked on this node. "xcloud policy learn" writes a first one'
+            else
+                expect "$program, round $round" "$output" ""
+            fi
+        done
+    done
+    run -0 env -i SLURMD_NODENAME=p9 "$STAGE/sbin/xcloud-health" --prefix "$DIR/nodes/bare" --report
+    contains "$output" '"xcloud policy learn"'
+}
+
+@test "metrics: a node that an administrator brought back is not said to be drained for ever" {
+    site enforce <<<"$wide"
+    wrapper health --textfile "$DIR/node.prom"
+    lose p6 /etc/nccl/topo.xml
+    run -1 health p6
+    mend p6
+    run -0 health p6
+    contains "$(cat "$DIR/node-acts.prom")" "xcloud_drained 1"
+    scontrol update nodename=p6 state=resume
+    rm -f "$DIR/log/calls"
+    run -0 health p6
+    [ ! -e "$DIR/log/calls" ] # no job has run: nothing says that it is back, and nobody is asked
+    run -0 as_user srun -w p6 -N1 true
+    sed -i 's/^past .*/past 1000/' "$DIR/nodes/p6/var/lib/xcloud/drained" # as if a minute had passed
+    run -0 health p6
+    expect questions "$(grep -c . "$DIR/log/calls")" 1
+    contains "$(cat "$DIR/node-acts.prom")" "xcloud_drained 0"
+    contains "$(cat "$DIR/log/health.p6")" "p6 is not drained by us any more"
+    run -0 health p6
+    expect questions "$(grep -c . "$DIR/log/calls")" 1
+    # a job that was there before a drain is no sign: Slurm is asked, and knows better
+    lose p6 /etc/nccl/topo.xml
+    run -1 health p6
+    mend p6
+    sed -i 's/^past .*/past 1000/' "$DIR/nodes/p6/var/lib/xcloud/drained"
+    run -0 health p6
+    contains "$(cat "$DIR/node-acts.prom")" "xcloud_drained 1"
+    wrapper health
+}
+
 @test "inside NHC: check_xcloud fails with the finding, and is quiet about our own trouble" {
     site enforce <<<"$wide"
     lose p7 /etc/nccl/topo.xml

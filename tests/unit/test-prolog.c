@@ -161,29 +161,79 @@ static void what_is_left_behind_does_not_hold_slurmds_pipe(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-static void a_stuck_child_is_remembered_until_it_ends(void **state)
+static pid_t pausing(void)
 {
-    (void)state;
-    char what[256];
-    const char *file = path_in("stuck");
-    assert_false(xc_stuck_still(file, what, sizeof what));
     pid_t pid = fork();
-    if (pid == 0) {
-        pause();
-        _exit(0);
-    }
-    assert_int_equal(xc_stuck_remember(file, pid, "/sys/class/x/y", NULL), 0);
-    assert_true(xc_stuck_still(file, what, sizeof what));
-    assert_non_null(strstr(what, "/sys/class/x/y"));
+    if (pid == 0)
+        for (;;)
+            pause();
+    return pid;
+}
+
+static void end(pid_t pid)
+{
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    assert_false(xc_stuck_still(file, what, sizeof what));
+}
+
+static void stuck_children_are_remembered_until_they_end(void **state)
+{
+    (void)state;
+    struct xc_stuck still;
+    const char *file = path_in("stuck");
+    assert_false(xc_stuck_still(file, &still));
+    pid_t question = pausing(), run = pausing();
+    assert_int_equal(xc_stuck_remember(file, question, false, "device", NULL), 0);
+    assert_true(xc_stuck_still(file, &still));
+    assert_true(still.count == 1 && !still.run);
+    /* whatever it is called, it is what it is */
+    assert_int_equal(xc_stuck_remember(file, run, true, "/x/a question to a device", NULL), 0);
+    assert_true(xc_stuck_still(file, &still));
+    assert_true(still.count == 2 && still.run);
+    char both[200];
+    snprintf(both, sizeof both, "process %d: device; process %d: /x/a question to a device",
+             (int)question, (int)run);
+    assert_string_equal(still.text, both);
+    end(run);
+    assert_true(xc_stuck_still(file, &still));
+    assert_true(still.count == 1 && !still.run);
+    pid_t next = pausing();
+    assert_int_equal(xc_stuck_remember(file, next, false, "y", NULL), 0);
+    size_t length;
+    char *text = xc_read_trusted(file, 65536, &length, NULL), gone[32];
+    snprintf(gone, sizeof gone, "%d ", (int)run);
+    assert_non_null(text);
+    assert_null(strstr(text, gone)); /* the ended one is forgotten with the next */
+    free(text);
+    end(question);
+    end(next);
+    assert_false(xc_stuck_still(file, &still));
     assert_int_equal(access(file, F_OK), -1);
     /* another process with the same number is not it; garbage is nobody */
     FILE *stream = fopen(file, "w");
-    fprintf(stream, "%d 1 /x\n\n-1 5\nxyz\n99999999999999999999 1 a\n", (int)getpid());
+    fprintf(stream, "%d 1 run /x\n\n-1 5\nxyz\n99999999999999999999 1 run a\n1 2\n", (int)getpid());
     fclose(stream);
-    assert_false(xc_stuck_still(file, what, sizeof what));
+    assert_false(xc_stuck_still(file, &still));
+}
+
+static void more_stuck_children_than_there_is_room_for_are_counted(void **state)
+{
+    (void)state;
+    struct xc_stuck still;
+    const char *file = path_in("stuck");
+    char what[300];
+    memset(what, 'x', sizeof what - 1);
+    what[sizeof what - 1] = '\0';
+    pid_t pids[10];
+    for (size_t i = 0; i < XC_COUNT(pids); i++) {
+        pids[i] = pausing();
+        assert_int_equal(xc_stuck_remember(file, pids[i], i == 9, what, NULL), 0);
+    }
+    assert_true(xc_stuck_still(file, &still));
+    assert_true(still.count == 10 && still.run);
+    for (size_t i = 0; i < XC_COUNT(pids); i++)
+        end(pids[i]);
+    assert_false(xc_stuck_still(file, &still));
 }
 
 /* ---- reasons -------------------------------------------------------------------------------------------- */
@@ -779,7 +829,8 @@ int main(void)
         cmocka_unit_test(the_child_can_ask_for_more_time),
         cmocka_unit_test(a_crash_is_told_from_an_end),
         cmocka_unit_test(what_is_left_behind_does_not_hold_slurmds_pipe),
-        cmocka_unit_test(a_stuck_child_is_remembered_until_it_ends),
+        cmocka_unit_test(stuck_children_are_remembered_until_they_end),
+        cmocka_unit_test(more_stuck_children_than_there_is_room_for_are_counted),
         cmocka_unit_test(reasons_are_one_harmless_line),
         cmocka_unit_test(sinfo_is_read_or_refused),
         cmocka_unit_test(limits_are_the_smaller_and_never_below_one),
