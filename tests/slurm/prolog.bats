@@ -618,3 +618,13 @@ SH
     expect 'files left' "$(cd "$DIR/nodes/p8/run/xcloud" && ls counters.prolog* tally* | xargs)" "counters.prolog counters.prolog.lock tally tally.lock"
     contains "$(cat "$DIR/nodes/p8/run/xcloud/counters.prolog")" "kmsg.sequence "
 }
+
+@test "an option that is wrong, a path that is not absolute, a word too much: each is named, with status 2" {
+    run -2 "$STAGE/sbin/xcloud-health" --policy site.yaml
+    contains "$output" 'xcloud-health: --policy is "site.yaml"; expected an absolute path'
+    run -2 "$STAGE/sbin/xcloud-epilog" --prefix .
+    contains "$output" '--prefix is "."; expected an absolute path'
+    run -2 "$STAGE/sbin/xcloud-prolog" --report p1
+    contains "$output" 'xcloud-prolog: "p1" is too much'
+    run -2 "$STAGE/sbin/xcloud-prolog" --textfile /x
+}
