@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "program.h"
+#include "live.h"
 
 /* "Overall Health | Warning" in a table, or the same in JSON: the first of the three words after it. */
 static const char *overall(const char *text)
@@ -23,7 +23,7 @@ static const char *overall(const char *text)
 int chk_probe_dcgm(const struct xc_check_input *input, unsigned deadline_ms, int out)
 {
     static const char *const argv[] = {"dcgmi", "health", "-c", "-j", NULL};
-    struct chk_program program = {.path = "/usr/bin/dcgmi", .argv = argv};
+    struct xc_command program = {.path = "/usr/bin/dcgmi", .argv = argv};
     char line[400];
     (void)input;
     if (access(program.path, F_OK) < 0) {
@@ -32,7 +32,7 @@ int chk_probe_dcgm(const struct xc_check_input *input, unsigned deadline_ms, int
         return 0;
     }
     /* a little less than what we have: our own end must be told, too */
-    chk_programs(&program, 1, deadline_ms > 200 ? deadline_ms - 100 : deadline_ms);
+    xc_commands_run(&program, 1, deadline_ms > 200 ? deadline_ms - 100 : deadline_ms);
     const char *text = program.child.text ? program.child.text : "", *word = overall(text);
     if (!program.child.started)
         chk_probe_line(out, "dcgm incident %s", program.error.message);

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <sys/wait.h>
 
-#include "program.h"
+#include "live.h"
 
 #define PREFIX "exec."
 
@@ -41,9 +41,9 @@ static const char **argv_of(const char *path, char **args)
     return argv;
 }
 
-static void say_program(const struct one *one, const struct chk_program *program, int out)
+static void say_program(const struct one *one, const struct xc_command *program, int out)
 {
-    const struct chk_child *child = &program->child;
+    const struct xc_child *child = &program->child;
     char line[160];
     if (!child->started) {
         chk_probe_line(out, "exec %s refused %s", one->name,
@@ -67,7 +67,7 @@ static void say_program(const struct one *one, const struct chk_program *program
 int chk_probe_exec(const struct xc_check_input *input, unsigned deadline_ms, int out)
 {
     struct one ones[PROGRAMS_MAX] = {0};
-    struct chk_program programs[PROGRAMS_MAX] = {0};
+    struct xc_command programs[PROGRAMS_MAX] = {0};
     size_t count = 0;
     for (size_t i = 0; i < input->rules->nchecks && count < PROGRAMS_MAX; i++) {
         const struct xc_check_rule *rule = &input->rules->checks[i];
@@ -82,12 +82,12 @@ int chk_probe_exec(const struct xc_check_input *input, unsigned deadline_ms, int
         chk_param_number(&in, "seconds", &one->seconds);
         one->args = chk_param(&in, "args") ? xc_names_split(chk_param(&in, "args")) : NULL;
         one->argv = argv_of(chk_param(&in, "path"), one->args);
-        programs[count] = (struct chk_program){.path = chk_param(&in, "path"),
-                                               .argv = one->argv,
-                                               .deadline_ms = (unsigned)one->seconds * 1000};
+        programs[count] = (struct xc_command){.path = chk_param(&in, "path"),
+                                              .argv = one->argv,
+                                              .deadline_ms = (unsigned)one->seconds * 1000};
         count++;
     }
-    chk_programs(programs, count, deadline_ms > 200 ? deadline_ms - 100 : deadline_ms);
+    xc_commands_run(programs, count, deadline_ms > 200 ? deadline_ms - 100 : deadline_ms);
     for (size_t i = 0; i < count; i++) {
         say_program(&ones[i], &programs[i], out);
         xc_names_free(&ones[i].args);

@@ -44,7 +44,7 @@ static bool is_whole(const char *text)
 }
 
 /* The text and, when it is not whole, why. What a child has told before it hung is worth keeping. */
-static void keep(struct xc_check_live *live, const struct task *task, struct chk_child *child,
+static void keep(struct xc_check_live *live, const struct task *task, struct xc_child *child,
                  struct xc_text *trouble)
 {
     const char *name = task->probe->name;
@@ -72,17 +72,16 @@ static void run_probes(const struct xc_check_input *input, unsigned wanted, unsi
                        struct xc_check_live *out)
 {
     struct task tasks[PROBES_MAX];
-    struct chk_child children[PROBES_MAX];
+    struct xc_child children[PROBES_MAX];
     size_t count = 0;
     xc_autotext struct xc_text trouble = XC_TEXT_INIT;
     for (size_t i = 0; chk_probes[i].name; i++)
         if ((wanted & chk_probes[i].bit) && count < PROBES_MAX) {
             tasks[count] = (struct task){&chk_probes[i], input, deadline_ms};
-            children[count] =
-                (struct chk_child){.run = in_child, .data = &tasks[count], .keep = -1};
+            children[count] = (struct xc_child){.run = in_child, .data = &tasks[count], .keep = -1};
             count++;
         }
-    chk_children(children, count, deadline_ms);
+    xc_children_run(children, count, deadline_ms);
     for (size_t i = 0; i < count; i++)
         keep(out, &tasks[i], &children[i], &trouble);
     if (trouble.length > 0)
@@ -139,6 +138,22 @@ void chk_probe_line(int out, const char *format, ...)
     line[size++] = '\n';
     if (write(out, line, size) < 0)
         _exit(1); /* nobody reads it any more */
+}
+
+void chk_one_line(const char *text, char *line, size_t size)
+{
+    size_t used = 0;
+    bool blank = true;
+    for (const char *c = text ? text : ""; *c && used + 1 < size; c++) {
+        unsigned char byte = (unsigned char)*c;
+        bool space = byte <= ' ' || byte == 0x7f;
+        if (!(space && blank))
+            line[used++] = space ? ' ' : byte < 0x7f ? *c : '?';
+        blank = space;
+    }
+    while (used > 0 && line[used - 1] == ' ')
+        used--;
+    line[used] = '\0';
 }
 
 /* ---- reading them back -------------------------------------------------------------------------- */

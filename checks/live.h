@@ -7,30 +7,6 @@
 
 #include "work.h"
 
-/* ---- children with a deadline ------------------------------------------------------------------- */
-
-#define CHK_TEXT_MAX (256u << 10) /* of one child */
-
-struct chk_child {
-    /* Runs in the child: what it writes to `out` is its text. stdin and stderr are /dev/null; no
-     * other descriptor is open but `keep`. Returns the exit status. */
-    int (*run)(void *data, int out);
-    void *data;
-    int keep;      /* a descriptor that the child needs, or -1 */
-    unsigned deadline_ms; /* its own, when it is shorter than that of all; 0: none */
-    size_t limit;  /* bytes of text at most, the rest is lost; 0: CHK_TEXT_MAX */
-    char *text;    /* out: never NULL but without memory */
-    int status;    /* out: of wait(2), when `ended` */
-    bool ended;    /* out: false: it was killed at the deadline and not waited for */
-    bool cut;      /* out: there was more than limit */
-    bool started;  /* out: false: no process (errno in status) */
-    /* private */
-    int pid, fd;
-    struct xc_text read;
-};
-/* Runs all at once and returns when all have ended, at the latest after deadline_ms. */
-void chk_children(struct chk_child *children, size_t count, unsigned deadline_ms);
-
 /* ---- the probes --------------------------------------------------------------------------------- */
 
 struct chk_probe {
@@ -56,6 +32,8 @@ unsigned chk_probes_of(const struct xc_check_input *input, const char *const *on
 /* Drops the probes' members. */
 void chk_live_forget(struct xc_check_live *live);
 
+/* A line's worth of text without anything that could end a line or a string somewhere. */
+void chk_one_line(const char *text, char *line, size_t size);
 /* One line of a probe's text: control characters of the value become blanks, it is one write. */
 void chk_probe_line(int out, const char *format, ...) xc_printf(2, 3);
 

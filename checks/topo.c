@@ -6,7 +6,7 @@
 
 #include <xcloud/topo.h>
 
-#include "program.h"
+#include "live.h"
 
 /* Where NCCL looks without NCCL_TOPO_FILE. */
 #define NCCL_DEFAULT "/var/run/nvidia-topologyd/virtualTopology.xml"
@@ -187,12 +187,12 @@ int chk_probe_hook(const struct xc_check_input *input, unsigned deadline_ms, int
     struct xc_check_input in = *input;
     in.check = xc_check_find("topo.hook");
     in.rule = chk_rule_of(input->rules, "topo.hook");
-    struct chk_program program = {.path = chk_param(&in, "path")};
+    struct xc_command program = {.path = chk_param(&in, "path")};
     if (!input->rules->topo.file || access(program.path, F_OK) < 0) {
         chk_probe_line(out, "end");
         return 0;
     }
-    chk_programs(&program, 1, deadline_ms > 200 ? deadline_ms - 100 : deadline_ms);
+    xc_commands_run(&program, 1, deadline_ms > 200 ? deadline_ms - 100 : deadline_ms);
     if (!program.child.started)
         chk_probe_line(out, "hook refused %s", program.error.message);
     else if (program.child.ended)

@@ -245,6 +245,47 @@ int xc_write_atomic(const char *path, const void *bytes, size_t length, mode_t m
 /* mkdir -p with mode for the ones it makes. */
 int xc_make_dirs(const char *path, mode_t mode, struct xc_error *error);
 
+/* ---- children with a deadline ------------------------------------------------------------------ */
+
+/* Code, or somebody else's program, that may never come back. */
+#define XC_CHILD_TEXT (256u << 10)
+struct xc_child {
+    /* Runs in the child: what it writes to `out` is its text. stdin and stderr are /dev/null; no
+     * other descriptor is open but `keep`. Returns the exit status. */
+    int (*run)(void *data, int out);
+    void *data;
+    int keep;             /* a descriptor that the child needs, or -1 */
+    unsigned deadline_ms; /* its own, when it is shorter than that of all; 0: none */
+    size_t limit;         /* bytes of text at most, the rest is lost; 0: XC_CHILD_TEXT */
+    char *text;           /* out: never NULL but without memory */
+    int status;           /* out: of wait(2), when `ended` */
+    bool ended;           /* out: false: it was killed at the deadline and not waited for */
+    bool cut;             /* out: there was more than limit */
+    bool started;         /* out: false: no process (errno in status) */
+    /* private */
+    int pid, fd, pidfd;
+    struct xc_text read;
+};
+/* Runs all at once, each in a session of its own, and returns when all have ended, at the latest after
+ * deadline_ms. */
+void xc_children_run(struct xc_child *children, size_t count, unsigned deadline_ms);
+
+/* A program, opened once, from a path that root trusts; what was opened is what runs. */
+#define XC_COMMAND_TEXT 4096
+struct xc_command {
+    const char *path;
+    const char *const *argv; /* NULL-terminated, [0] too; NULL: the path alone */
+    const char *const *env;  /* NULL-terminated; NULL: an empty environment */
+    unsigned deadline_ms;    /* its own, when it is shorter than that of all; 0: none */
+    size_t limit;            /* bytes of text; 0: XC_COMMAND_TEXT */
+    bool errors;             /* what it writes to stderr is text, too */
+    bool by_path;            /* it is run by its path: a wrapper may look beside itself */
+    struct xc_error error;   /* out: why it was not run, when child.started is false */
+    struct xc_child child;   /* out: how it ended and what it wrote */
+};
+/* Runs all at once. Every `child.text` belongs to the caller. */
+void xc_commands_run(struct xc_command *commands, size_t count, unsigned deadline_ms);
+
 /* ---- JSON -------------------------------------------------------------------------------------- */
 
 /* Writes JSON into a text: commas, quotes and escapes are its business; indentation by 2 when pretty.

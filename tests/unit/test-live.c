@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "../../checks/program.h"
+#include "../../checks/live.h"
 
 static char work[] = "/tmp/xcloud-test-live.XXXXXX";
 
@@ -82,7 +82,7 @@ static void children_come_back_whatever_they_do(void **state)
     (void)state;
     struct timespec start;
     int number = 7;
-    struct chk_child children[] = {
+    struct xc_child children[] = {
         {.run = says_hello, .data = &number, .keep = -1},
         {.run = hangs, .keep = -1},
         {.run = crashes, .keep = -1},
@@ -90,7 +90,7 @@ static void children_come_back_whatever_they_do(void **state)
         {.run = leaves_one_behind, .keep = -1},
     };
     clock_gettime(CLOCK_MONOTONIC, &start);
-    chk_children(children, XC_COUNT(children), 400);
+    xc_children_run(children, XC_COUNT(children), 400);
     assert_in_range(ms_since(&start), 390, 2000);
     assert_string_equal(children[0].text, "hello 7\n");
     assert_true(children[0].ended && WEXITSTATUS(children[0].status) == 3);
@@ -111,10 +111,10 @@ static void children_that_are_done_cost_no_deadline(void **state)
     (void)state;
     struct timespec start;
     int number = 1;
-    struct chk_child children[] = {{.run = says_hello, .data = &number, .keep = -1},
+    struct xc_child children[] = {{.run = says_hello, .data = &number, .keep = -1},
                                    {.run = leaves_one_behind, .keep = -1}};
     clock_gettime(CLOCK_MONOTONIC, &start);
-    chk_children(children, XC_COUNT(children), 60000);
+    xc_children_run(children, XC_COUNT(children), 60000);
     assert_true(ms_since(&start) < 10000);
     for (size_t i = 0; i < XC_COUNT(children); i++)
         free(children[i].text);
@@ -124,10 +124,10 @@ static void a_caller_that_ignores_its_children_gets_their_statuses(void **state)
 {
     (void)state;
     int number = 1;
-    struct chk_child child = {.run = says_hello, .data = &number, .keep = -1};
+    struct xc_child child = {.run = says_hello, .data = &number, .keep = -1};
     struct sigaction after;
     signal(SIGCHLD, SIG_IGN);
-    chk_children(&child, 1, 10000);
+    xc_children_run(&child, 1, 10000);
     assert_true(child.ended && WIFEXITED(child.status) && WEXITSTATUS(child.status) == 3);
     sigaction(SIGCHLD, NULL, &after);
     assert_ptr_equal(after.sa_handler, SIG_IGN);
@@ -142,14 +142,14 @@ static void a_program_leaves_nobody_behind(void **state)
     char text[400], mark[300];
     snprintf(mark, sizeof mark, "%s/mark", work);
     snprintf(text, sizeof text, "#!/bin/sh\n(sleep 1; echo x > %s) &\nexit 0\n", mark);
-    struct chk_program program = {.path = NULL};
+    struct xc_command program = {.path = NULL};
     char path[300];
     snprintf(path, sizeof path, "%s/leaves.sh", work);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0755);
     assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     close(fd);
     program.path = path;
-    chk_programs(&program, 1, 5000);
+    xc_commands_run(&program, 1, 5000);
     assert_true(program.child.ended && WEXITSTATUS(program.child.status) == 0);
     free(program.child.text);
     usleep(1500000);
@@ -161,8 +161,8 @@ static void a_child_has_nothing_of_ours_open(void **state)
     (void)state;
     int ours = open("/dev/null", O_RDONLY), kept = dup(ours); /* without O_CLOEXEC */
     char want[32];
-    struct chk_child child = {.run = lists_descriptors, .keep = kept};
-    chk_children(&child, 1, 5000);
+    struct xc_child child = {.run = lists_descriptors, .keep = kept};
+    xc_children_run(&child, 1, 5000);
     snprintf(want, sizeof want, "0\n1\n2\n%d\n", kept);
     assert_string_equal(child.text, want);
     free(child.text);
@@ -184,10 +184,10 @@ static const char *script(const char *name, const char *text, mode_t mode)
     return path;
 }
 
-static struct chk_program run_script(const char *path, unsigned deadline_ms)
+static struct xc_command run_script(const char *path, unsigned deadline_ms)
 {
-    struct chk_program program = {.path = path};
-    chk_programs(&program, 1, deadline_ms);
+    struct xc_command program = {.path = path};
+    xc_commands_run(&program, 1, deadline_ms);
     return program;
 }
 
@@ -195,7 +195,7 @@ static void a_program_has_no_environment_and_says_what_it_says(void **state)
 {
     (void)state;
     setenv("XCLOUD_SECRET", "x", 1);
-    struct chk_program program = run_script(
+    struct xc_command program = run_script(
         script("env.sh", "#!/bin/sh\n/usr/bin/env | /usr/bin/grep -c SECRET\npwd\nexit 4\n", 0755),
         5000);
     assert_string_equal(program.child.text, "0\n/\n");
@@ -206,7 +206,7 @@ static void a_program_has_no_environment_and_says_what_it_says(void **state)
 static void a_program_that_others_can_write_is_not_run(void **state)
 {
     (void)state;
-    struct chk_program program = run_script(script("loose.sh", "#!/bin/sh\nexit 0\n", 0777), 5000);
+    struct xc_command program = run_script(script("loose.sh", "#!/bin/sh\nexit 0\n", 0777), 5000);
     assert_false(program.child.started);
     assert_int_equal(program.error.code, XC_EOWNER);
     program = run_script("/nowhere/at/all", 5000);
@@ -277,8 +277,8 @@ static int ask_lo(void *data, int out)
 static void a_netdev_without_dcb_says_so(void **state)
 {
     (void)state;
-    struct chk_child child = {.run = ask_lo, .keep = -1};
-    chk_children(&child, 1, 5000);
+    struct xc_child child = {.run = ask_lo, .keep = -1};
+    xc_children_run(&child, 1, 5000);
     assert_non_null(strstr(child.text, "dcb lo error "));
     assert_non_null(strstr(child.text, "\nend\n"));
     free(child.text);
@@ -309,8 +309,8 @@ static char *answer_of(const void *message, size_t length)
     xc_autofree char *copy = malloc(length ? length : 1);
     memcpy(copy, message, length);
     struct bytes bytes = {copy, length};
-    struct chk_child child = {.run = take_answer, .data = &bytes, .keep = -1};
-    chk_children(&child, 1, 5000);
+    struct xc_child child = {.run = take_answer, .data = &bytes, .keep = -1};
+    xc_children_run(&child, 1, 5000);
     assert_true(child.ended && WIFEXITED(child.status));
     return child.text;
 }

@@ -4,13 +4,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "live.h"
+#include <xcloud/base.h>
 
 /* ---- in the child ------------------------------------------------------------------------------- */
 
@@ -31,7 +32,7 @@ static void close_others(int out, int keep)
 
 /* The caller's signals, terminal and descriptors are not ours. SIGALRM ends a child whose parent was
  * killed before it could do it. */
-static void leave_parent(const struct chk_child *child, int out, unsigned deadline_ms)
+static void leave_parent(const struct xc_child *child, int out, unsigned deadline_ms)
 {
     static const struct rlimit no_core = {0, 0};
     sigset_t none;
@@ -51,10 +52,10 @@ static void leave_parent(const struct chk_child *child, int out, unsigned deadli
 
 /* ---- in the parent ------------------------------------------------------------------------------ */
 
-static void start(struct chk_child *child, unsigned deadline_ms)
+static void start(struct xc_child *child, unsigned deadline_ms)
 {
     int ends[2];
-    child->fd = child->pid = -1;
+    child->fd = child->pid = child->pidfd = -1;
     child->text = NULL;
     child->ended = child->cut = child->started = false;
     child->read = (struct xc_text)XC_TEXT_INIT;
@@ -80,12 +81,13 @@ static void start(struct chk_child *child, unsigned deadline_ms)
     }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     child->fd = ends[0];
+    child->pidfd = (int)syscall(SYS_pidfd_open, child->pid, 0);
 }
 
-static void take(struct chk_child *child)
+static void take(struct xc_child *child)
 {
     char buffer[16384];
-    size_t limit = child->limit ? child->limit : CHK_TEXT_MAX;
+    size_t limit = child->limit ? child->limit : XC_CHILD_TEXT;
     ssize_t got = 1;
     /* not forever: one that never stops writing must not keep us from the deadline */
     for (int round = 0; round < 16 && (got = read(child->fd, buffer, sizeof buffer)) > 0; round++) {
@@ -102,7 +104,7 @@ static void take(struct chk_child *child)
 }
 
 /* Whether it still runs. What it has started goes with it, while its number is still its own. */
-static bool reap(struct chk_child *child)
+static bool reap(struct xc_child *child)
 {
     siginfo_t info = {0};
     if (!child->started || child->ended)
@@ -116,64 +118,81 @@ static bool reap(struct chk_child *child)
     return false;
 }
 
-#define TICK_MS 5 /* how late the end of a child may be seen that left its pipe to another */
-#define SOON_MS 1 /* the same of one that has closed its pipe: it is about to end */
+#define TICK_MS 5 /* how late the end of a child may be seen where there is no pidfd (before 5.3) */
 
-static bool is_late(const struct chk_child *child, int64_t begun)
+/* How long it may go on by its own deadline; 0: no longer. */
+static int64_t own_left(const struct xc_child *child, int64_t begun)
 {
-    return child->deadline_ms > 0 && xc_now_ms() - begun >= child->deadline_ms;
+    int64_t left = begun + child->deadline_ms - xc_now_ms();
+    return child->deadline_ms == 0 ? INT64_MAX : left > 0 ? left : 0;
 }
 
-/* Whether any still runs; for how long to wait at most into *tick. */
-static bool go_on(struct chk_child *children, size_t count, int64_t begun, struct pollfd *fds,
-                  int *tick)
+/* What it wrote is there; others may hold the pipe. */
+static void stop_reading(struct xc_child *child)
+{
+    if (child->fd >= 0)
+        take(child);
+    if (child->fd >= 0)
+        close(child->fd);
+    child->fd = -1;
+}
+
+/* Whether any still runs. Each has two places in fds: its pipe and its end. *wait: ms at most until
+ * something may have to be done. */
+static bool go_on(struct xc_child *children, size_t count, int64_t begun, struct pollfd *fds,
+                  int64_t *wait)
 {
     bool running = false;
-    *tick = TICK_MS;
     for (size_t i = 0; i < count; i++) {
-        bool alive = reap(&children[i]) && !is_late(&children[i], begun);
-        if (!alive && children[i].fd >= 0) { /* what it wrote is there; others may hold the pipe */
-            take(&children[i]);
-            if (children[i].fd >= 0)
-                close(children[i].fd);
-            children[i].fd = -1;
-        }
+        struct xc_child *child = &children[i];
+        int64_t left = own_left(child, begun);
+        bool alive = reap(child) && left > 0;
+        if (!alive)
+            stop_reading(child);
+        else if (child->pidfd < 0 && *wait > TICK_MS)
+            *wait = TICK_MS;
+        if (alive && left < *wait)
+            *wait = left;
         running |= alive;
-        if (alive && children[i].fd < 0)
-            *tick = SOON_MS;
-        fds[i] = (struct pollfd){.fd = children[i].fd, .events = POLLIN};
+        fds[2 * i] = (struct pollfd){.fd = child->fd, .events = POLLIN};
+        fds[2 * i + 1] = (struct pollfd){.fd = alive ? child->pidfd : -1, .events = POLLIN};
     }
     return running;
 }
 
-void chk_children(struct chk_child *children, size_t count, unsigned deadline_ms)
+static void finish(struct xc_child *child)
+{
+    if (child->started && !child->ended) {
+        kill(-child->pid, SIGKILL);
+        kill(child->pid, SIGKILL); /* before its setsid() */
+    }
+    if (child->fd >= 0)
+        close(child->fd);
+    if (child->pidfd >= 0)
+        close(child->pidfd);
+    child->fd = child->pidfd = -1;
+    child->text = xc_text_take(&child->read);
+    xc_text_free(&child->read);
+}
+
+void xc_children_run(struct xc_child *children, size_t count, unsigned deadline_ms)
 {
     int64_t begun = xc_now_ms(), end = begun + deadline_ms;
-    xc_autofree struct pollfd *fds = calloc(count ? count : 1, sizeof *fds);
+    xc_autofree struct pollfd *fds = calloc(count ? 2 * count : 1, sizeof *fds);
     struct sigaction before, plain = {.sa_handler = SIG_DFL};
     sigaction(SIGCHLD, &plain, &before); /* ignored, it would take their statuses away */
     for (size_t i = 0; i < count; i++)
         start(&children[i], deadline_ms);
-    int tick;
-    while (fds && go_on(children, count, begun, fds, &tick)) {
-        int64_t left = end - xc_now_ms();
-        if (left <= 0)
+    for (;;) {
+        int64_t wait = end - xc_now_ms();
+        if (!fds || !go_on(children, count, begun, fds, &wait) || wait <= 0)
             break;
-        poll(fds, count, left < tick ? (int)left : tick);
+        poll(fds, 2 * count, (int)wait);
         for (size_t i = 0; i < count; i++)
-            if (children[i].fd >= 0 && fds[i].revents)
+            if (children[i].fd >= 0 && fds[2 * i].revents)
                 take(&children[i]);
     }
-    for (size_t i = 0; i < count; i++) {
-        if (children[i].started && !children[i].ended) {
-            kill(-children[i].pid, SIGKILL);
-            kill(children[i].pid, SIGKILL); /* before its setsid() */
-        }
-        if (children[i].fd >= 0)
-            close(children[i].fd);
-        children[i].fd = -1;
-        children[i].text = xc_text_take(&children[i].read);
-        xc_text_free(&children[i].read);
-    }
+    for (size_t i = 0; i < count; i++)
+        finish(&children[i]);
     sigaction(SIGCHLD, &before, NULL);
 }
