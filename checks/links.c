@@ -83,7 +83,7 @@ static void judge_width(struct judging *j, const struct chk_link *link)
     if (link->hop == 0 && j->want_width > 0 && link->width < (uint32_t)j->want_width)
         say_width(j, link, (uint32_t)j->want_width, "");
     else if (link->width < link->max_width)
-        say_width(j, link, link->max_width, ", both ends can more");
+        say_width(j, link, link->max_width, ", both ends can do more");
     else if (link->hop == 0 && best && link->width < best->width)
         say_width(j, link, best->width, ", others of its kind have more");
 }

@@ -325,7 +325,7 @@ static const struct row rows[] = {
     {"gpu.count", LAPTOP, NULL, {"-/sys/bus/pci/devices"}, NA, "no GPUs"},
 
     {"gpu.pcie", H100, NULL, {0}, PASS, "8 devices, 16 links"},
-    {"gpu.pcie", H100, NULL, {PCI("0000:18:00.0") "/current_link_width=8"}, FAIL, "0000:18:00.0: the PCIe link is x8, both ends can more; want x16"},
+    {"gpu.pcie", H100, NULL, {PCI("0000:18:00.0") "/current_link_width=8"}, FAIL, "0000:18:00.0: the PCIe link is x8, both ends can do more; want x16"},
     /* the switch above a GPU */
     {"gpu.pcie", H100, NULL, {PCI("0000:16:00.0") "/current_link_width=8"}, FAIL, "0000:16:00.0: the PCIe link above it is x8"},
     {"gpu.pcie", H100, NULL, {PCI("0000:18:00.0") "/current_link_speed=16.0 GT/s PCIe"}, WARN, "runs at 16 GT/s; want 32 GT/s"},
