@@ -212,6 +212,25 @@ static void one_gpu(const struct xc_check_input *in, struct xc_findings *out, co
         hung(in, out, device);
 }
 
+/* A GPU that the driver lost, or one that is closed to us: a job's device cgroup, a pod with its share. */
+static void fewer(const struct xc_check_input *in, struct xc_findings *out, const char *text,
+                  unsigned count)
+{
+    int64_t closed;
+    if (chk_live_number(text, "nvml", "closed", &closed))
+        chk_say(out, XC_CHECK_UNKNOWN,
+                (struct chk_words){.hint = "run it outside of jobs and containers"},
+                "NVML knows %u of the %zu GPUs that are on PCI; %" PRId64
+                " are closed to this process",
+                count, in->node->ngpus, closed);
+    else if (in->node->environment != XC_POD)
+        chk_say(out, XC_CHECK_FAIL,
+                (struct chk_words){.hint = "nvidia-smi -L, and dmesg | grep NVRM"},
+                "NVML knows %u of the %zu GPUs that are on PCI", count, in->node->ngpus);
+    else if (count == 0)
+        chk_say(out, XC_CHECK_UNKNOWN, (struct chk_words){0}, "NVML knows no GPU here");
+}
+
 static void run_health(const struct xc_check_input *in, struct xc_findings *out)
 {
     bool whole;
@@ -225,10 +244,8 @@ static void run_health(const struct xc_check_input *in, struct xc_findings *out)
     unsigned count = count_of(text);
     if (!whole && !chk_live_number(text, "nvml", "count", &value))
         hung(in, out, NULL);
-    else if (count < in->node->ngpus && in->node->environment != XC_POD)
-        chk_say(out, XC_CHECK_FAIL,
-                (struct chk_words){.hint = "nvidia-smi -L, and dmesg | grep NVRM"},
-                "NVML knows %u of the %zu GPUs that are on PCI", count, in->node->ngpus);
+    else if (count < in->node->ngpus)
+        fewer(in, out, text, count);
     for (unsigned i = 0; i < count; i++)
         one_gpu(in, out, text, i);
     if (out->count == before)

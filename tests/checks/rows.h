@@ -443,6 +443,8 @@ static const struct row rows[] = {
     {"gpu.health", H100, NULL, {NVML("gpu 3 error_pci 16\n")}, FAIL, "needs a reset"},
     {"gpu.health", H100, NULL, {NVML("gpu 3 error_links 4\n")}, UNKNOWN, "no permission"},
     {"gpu.health", H100, NULL, {NVML("gpu 3 error_links 24\n")}, UNKNOWN, "NVML error 24"},
+    {"gpu.health", H100, NULL, {NVML("nvml count 0\nnvml closed 8\n")}, UNKNOWN, "NVML knows 0 of the 8 GPUs that are on PCI; 8 are closed to this process"},
+    {"gpu.health", H100, NULL, {NVML("nvml count 0\n"), "/.dockerenv="}, UNKNOWN, "NVML knows no GPU here"},
     {"gpu.health", H100, NULL, {NVML("nvml count 7\n")}, FAIL, "NVML knows 7 of the 8 GPUs"},
     {"gpu.health", H100, NULL, {PROBE "/nvml=nvml asked 1\nnvml init_error 18\nend\n"}, FAIL, "of different versions (nvmlInit)"},
     {"gpu.health", H100, NULL, {PROBE "/nvml=nvml asked 1\nnvml init_error 9\nend\n"}, FAIL, "the driver is not loaded"},
