@@ -238,6 +238,18 @@ static const struct pol_key *find_key(const struct pol_key *table, const char *n
     return NULL;
 }
 
+/* A key that is right elsewhere, or no key at all. */
+static const char *where_else(const char *key, const struct pol_key *members)
+{
+    if (key[0] >= '0' && key[0] <= '9')
+        return "; a list with commas in it stands in quotes";
+    if (members == pol_top && find_key(pol_section, key))
+        return "; it stands below defaults: or in a class";
+    if (members != pol_top && pol_check_id_ok(key))
+        return "; a check stands below checks:";
+    return "";
+}
+
 static int unknown_key(struct pol_reading *r, const struct xc_yaml *child,
                        const struct pol_key *members, const struct pol_key *more, const char *in)
 {
@@ -249,7 +261,7 @@ static int unknown_key(struct pol_reading *r, const struct xc_yaml *child,
     const char *near = xc_nearest(child->key, names);
     return pol_bad_key(r, child, "unknown key \"%.60s\" in %s; expected %s%s%s%s", child->key, in,
                        list.data ? list.data : "", near ? "; did you mean \"" : "",
-                       near ? near : "", near ? "\"?" : "");
+                       near ? near : "", near ? "\"?" : where_else(child->key, members));
 }
 
 static int check_members(struct pol_reading *r, const struct xc_yaml *map,
