@@ -87,7 +87,7 @@ remove_hook() { rm -f "$HOOKS/50-xcloud.sh"; }
 show='echo "$NCCL_TOPO_FILE"; cat "$NCCL_TOPO_FILE"'
 node_file() { printf '%s\n%s' "$TOPO" "$(cat "$TOPO")"; }
 
-@test "cloudai 331: an image without the file: the node's bytes at the node's path" {
+@test "cloudai 331, cloudai 337: an image without the file: the node's bytes at the node's path" {
     run -0 as_user srun -N1 -c"$CPUS" --container-image="$PLAIN" sh -c "$show"
     expect inside "$output" "$(node_file)"
 }
@@ -179,6 +179,31 @@ node_file() { printf '%s\n%s' "$TOPO" "$(cat "$TOPO")"; }
         scancel \$SLURM_JOB_ID.0" >"$DIR/home/salloc.out" 2>&1 || true
     contains "$(cat "$DIR/home/first.out")" "No such file"
     expect inside "$(grep -v ' cores: ' "$DIR/home/second.out")" "$(node_file)"
+}
+
+@test "a named container, made with us and started again: the file is there each time" {
+    local hook
+    for hook in yes no; do
+        [ $hook = yes ] || remove_hook
+        as_user salloc -Q -N1 -n1 bash -c "
+            for i in 1 2; do srun --container-image=$PLAIN --container-name=kept$hook sh -c 'cat \$NCCL_TOPO_FILE'; done" >"$DIR/home/kept.out" 2>&1
+        expect "hook: $hook" "$(grep -v ' cores: ' "$DIR/home/kept.out")" "$(cat "$TOPO" "$TOPO")"
+    done
+}
+
+@test "an image that is mounted, not unpacked (squashfuse)" {
+    [ -n "${XCLOUD_TEST_PYXIS:-}" ] || skip "the stand-in knows directories alone"
+    local hook option
+    sed -i 's/runtime_path=/use_squashfuse=1 &/' "$DIR/etc/plugstack.conf"
+    for hook in yes no; do
+        [ $hook = yes ] || remove_hook
+        for option in --container-writable --container-readonly; do
+            run -0 as_user srun -N1 -c"$CPUS" $option --container-image="$OWN" sh -c 'grep " / " /proc/self/mounts; cat "$NCCL_TOPO_FILE"'
+            contains "$output" "$(cat "$TOPO")"
+            contains "$output" overlay
+        done
+    done
+    sed -i 's/use_squashfuse=1 //' "$DIR/etc/plugstack.conf"
 }
 
 @test "a node that lacks the file: refused with a line that says why, and the node stays" {

@@ -228,6 +228,36 @@ static void the_first_place_wins_and_the_others_are_told(void **state)
     xc_nccl_values_clear(&values);
 }
 
+static void nccl_conf_file_stands_before_the_homes_file(void **state)
+{
+    (void)state;
+    struct places places;
+    char conf[400], fifo[400];
+    make_places(&places);
+    put(&places, "conf", "NCCL_DEBUG=INFO\nNCCL_NTHREADS=64\n", 33);
+    put(&places, ".nccl.conf", "NCCL_DEBUG=WARN\nNCCL_ALGO=Ring\n", 32);
+    snprintf(conf, sizeof conf, "%s/conf", places.dir);
+    snprintf(fifo, sizeof fifo, "%s/fifo", places.dir);
+    assert_int_equal(mkfifo(fifo, 0666), 0);
+    struct xc_nccl_values values = {0};
+    xc_nccl_add(&values, "NCCL_NTHREADS", "128", "environment");
+    xc_nccl_add_conf(&values, conf, places.dir); /* named: the home's is not looked at */
+    assert_string_equal(xc_nccl_get(&values, "NCCL_DEBUG")->value, "INFO");
+    assert_null(xc_nccl_get(&values, "NCCL_ALGO"));
+    assert_string_equal(xc_nccl_get(&values, "NCCL_NTHREADS")->value, "128");
+    assert_non_null(strstr(xc_nccl_get(&values, "NCCL_NTHREADS")->behind, "/conf line 2 says 64"));
+    xc_nccl_values_clear(&values);
+    xc_nccl_add_conf(&values, NULL, places.dir);
+    assert_string_equal(xc_nccl_get(&values, "NCCL_ALGO")->value, "Ring");
+    xc_nccl_values_clear(&values);
+    alarm(20);
+    xc_nccl_add_conf(&values, fifo, places.dir);
+    assert_null(xc_nccl_get(&values, "NCCL_ALGO"));
+    alarm(0);
+    xc_nccl_values_clear(&values);
+    remove_places(&places);
+}
+
 static void control_characters_do_not_reach_the_terminal(void **state)
 {
     (void)state;
@@ -412,6 +442,7 @@ int main(void)
         cmocka_unit_test(the_library_says_its_release_by_name_package_or_bytes),
         cmocka_unit_test(what_is_no_file_is_no_library_and_holds_nobody_up),
         cmocka_unit_test(the_first_place_wins_and_the_others_are_told),
+        cmocka_unit_test(nccl_conf_file_stands_before_the_homes_file),
         cmocka_unit_test(control_characters_do_not_reach_the_terminal),
         cmocka_unit_test(each_trap_is_named_and_nothing_else),
         cmocka_unit_test(what_the_policy_says_is_held_against_it),

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -187,6 +188,7 @@ struct launch {
     const char *gpus[TASKS];    /* CUDA_VISIBLE_DEVICES of each task */
     bool late;                  /* the second task never comes to task_init */
     bool container;             /* a container plugin has the task before task_init */
+    const char *hides;          /* and this directory is empty in it */
     const char *image[2];       /* a variable that the image sets */
     /* what came of it */
     struct world world;        /* the step's environment after open */
@@ -211,6 +213,9 @@ static void play_task(struct launch *launch, struct xc_step *step, int id, int g
     xc_step_api(XC_STEP_ABI)->task_privileged(step, id, launch->container);
     if (launch->container && unshare(CLONE_NEWNS) < 0)
         _exit(96);
+    if (launch->hides && (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+                          mount("none", at(launch->hides), "tmpfs", 0, "mode=755") < 0))
+        _exit(95);
     if (geteuid() == 0 && (setgid(NOBODY) < 0 || setuid(NOBODY) < 0))
         _exit(98);
     struct xc_step_host host = host_of(&launch->world);
@@ -1490,6 +1495,23 @@ static void nccl_2428_nics_that_a_container_cannot_open_are_named(void **state)
     run("rm -rf %s/node/sys/class/infiniband_verbs %s/node/dev/infiniband", scratch, scratch);
 }
 
+static void imex_channels_that_a_container_lacks_are_named(void **state)
+{
+    (void)state;
+    run("mkdir -p %s/node/dev/nvidia-caps-imex-channels", scratch);
+    with_launch(inside, .policy = "version: 1\nmode: bind\n", .container = true,
+                .hides = "node/dev");
+    play(&inside);
+    says(&inside, 0, "the container lacks /dev/nvidia-caps-imex-channels");
+    with_launch(there, .policy = "version: 1\nmode: bind\n", .container = true);
+    play(&there);
+    assert_null(strstr(there.said[0], "imex"));
+    run("rmdir %s/node/dev/nvidia-caps-imex-channels", scratch);
+    with_launch(none, .policy = "version: 1\nmode: bind\n", .container = true, .hides = "node/dev");
+    play(&none);
+    assert_null(strstr(none.said[0], "imex"));
+}
+
 #define launch_test(name) cmocka_unit_test_setup(name, two_cpus)
 
 int main(void)
@@ -1512,6 +1534,7 @@ int main(void)
         launch_test(what_the_user_binds_for_apptainer_stays),
         launch_test(nothing_is_said_to_hooks_when_nothing_is_set),
         launch_test(nccl_2428_nics_that_a_container_cannot_open_are_named),
+        launch_test(imex_channels_that_a_container_lacks_are_named),
         launch_test(without_a_policy_nothing_is_set),
         launch_test(a_broken_policy_is_named_and_the_job_runs_unbound),
         launch_test(a_policy_that_is_not_roots_is_not_believed),
