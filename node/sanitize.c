@@ -119,6 +119,8 @@ void capture_cmdline(char *text, const char *host, struct xc_text *out)
     char *save = NULL;
     const char *blank = "";
     for (char *word = strtok_r(text, " \t\n", &save); word; word = strtok_r(NULL, " \t\n", &save)) {
+        if (xc_streq(word, "--")) /* what follows is init's */
+            break;
         xc_text_add(out, blank);
         if (private_parameter(word))
             xc_text_addf(out, "%.*s=REMOVED", (int)strcspn(word, "="), word);

@@ -851,7 +851,7 @@ static void names_and_parameters_that_tell_stay_at_home(void **state)
         "telling", "cores 1\nnuma 0 cores=0 memory=1G\n"
                    "cmdline BOOT_IMAGE=/vmlinuz root=/dev/mapper/secret-host--17-root isolcpus=3 "
                    "ip=10.0.0.5::10.0.0.1 BOOTIF=01-b8-3f-d2-5e-c2-00 name=secret-host-17.example "
-                   "intel_idle.max_cstate=1\n"
+                   "intel_idle.max_cstate=1 -- --key 5ec2e7a1\n"
                    "host 0000:00 numa=0 eth(net=enxb83fd25ec200) eth(net=eno1)\n");
     const char *file = below("telling.tar.xz");
     sh("mkdir -p %s/sys/fs/cgroup/secret-host-17_slurmstepd.scope", path);
