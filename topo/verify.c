@@ -96,10 +96,15 @@ static void list_devices(const struct xc_node *node, char *out, size_t size)
                                  bdf_of(node, node->gpus[i].pci, text));
     if (node->nnics && used < size - 60)
         used += (size_t)snprintf(out + used, size - used, "%s NICs", node->ngpus ? ";" : "");
-    for (size_t i = 0; i < node->nnics && used < size - 60; i++)
-        if (node->nics[i].pci >= 0 && node->nics[i].rdma[0])
-            used += (size_t)snprintf(out + used, size - used, " %s",
+    size_t i = 0;
+    for (const char *comma = ""; i < node->nnics && used < size - 60; i++)
+        if (node->nics[i].pci >= 0 && node->nics[i].rdma[0]) {
+            used += (size_t)snprintf(out + used, size - used, "%s %s", comma,
                                      bdf_of(node, node->nics[i].pci, text));
+            comma = ",";
+        }
+    if (i < node->nnics)
+        snprintf(out + used, size - used, ", …");
     if (!node->ngpus && !node->nnics)
         snprintf(out, size, "there are no GPUs and NICs here");
 }
