@@ -75,15 +75,34 @@ static int open_below(const struct directory *dir, const char *path, int flags)
     return (int)fd;
 }
 
-static int directory_read(void *self, const char *path, size_t limit, char **out, size_t *length)
+/* A regular file, or -errno. */
+static int open_file(void *self, const char *path)
 {
     /* O_NONBLOCK: a captured machine may hold a FIFO */
-    xc_autoclose int fd = open_below(self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    int fd = open_below(self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return -errno;
-    if (!S_ISREG(st.st_mode))
-        return S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+    int failed = fd < 0 || fstat(fd, &st) < 0 ? errno : 0;
+    if (!failed && !S_ISREG(st.st_mode))
+        failed = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+    if (failed && fd >= 0)
+        close(fd);
+    return failed ? -failed : fd;
+}
+
+static ssize_t directory_start(void *self, const char *path, void *buffer, size_t size)
+{
+    xc_autoclose int fd = open_file(self, path);
+    ssize_t got = fd;
+    while (fd >= 0 && (got = read(fd, buffer, size)) < 0 && errno == EINTR)
+        ;
+    return fd >= 0 && got < 0 ? -errno : got;
+}
+
+static int directory_read(void *self, const char *path, size_t limit, char **out, size_t *length)
+{
+    xc_autoclose int fd = open_file(self, path);
+    if (fd < 0)
+        return fd;
     xc_autotext struct xc_text text = XC_TEXT_INIT;
     int rc = xc_text_read(&text, fd, limit); /* sysfs and procfs do not know their sizes */
     if (rc < 0)
@@ -189,6 +208,7 @@ static void directory_close(void *self)
 
 static const struct xc_root_ops directory_ops = {
     .read = directory_read,
+    .start = directory_start,
     .list = directory_list,
     .canonical = directory_canonical,
     .trusted = directory_trusted,
@@ -257,6 +277,26 @@ static char *read_file(struct xc_root *root, const char *path, size_t *length,
     if (length)
         *length = got;
     return content;
+}
+
+ssize_t xc_root_read_start(struct xc_root *root, void *buffer, size_t size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    xc_autofree char *path = path_of(format, args);
+    va_end(args);
+    if (!path)
+        return -1;
+    if (root->ops->start) {
+        ssize_t got = root->ops->start(root->self, path, buffer, size);
+        return got < 0 ? -1 : got;
+    }
+    size_t length;
+    xc_autofree char *content = read_file(root, path, &length, NULL);
+    if (!content)
+        return -1;
+    memcpy(buffer, content, length < size ? length : size);
+    return (ssize_t)(length < size ? length : size);
 }
 
 char *xc_root_read(struct xc_root *root, size_t *length, struct xc_error *error, const char *format,

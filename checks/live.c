@@ -6,13 +6,13 @@
 #include "live.h"
 
 const struct chk_probe chk_probes[] = {
-    {"nvml", XC_PROBE_NVML, offsetof(struct xc_check_live, nvml), chk_probe_nvml},
-    {"dcgm", XC_PROBE_DCGM, offsetof(struct xc_check_live, dcgm), chk_probe_dcgm},
-    {"exec", XC_PROBE_EXEC, offsetof(struct xc_check_live, exec), chk_probe_exec},
-    {"spin", XC_PROBE_SPIN, offsetof(struct xc_check_live, spin), chk_probe_spin},
-    {"dcb", XC_PROBE_DCB, offsetof(struct xc_check_live, dcb), chk_probe_dcb},
-    {"hook", XC_PROBE_HOOK, offsetof(struct xc_check_live, hook), chk_probe_hook},
-    {"inside", XC_PROBE_INSIDE, offsetof(struct xc_check_live, inside), chk_probe_inside},
+    {"nvml", XC_PROBE_NVML, offsetof(struct xc_check_live, nvml), chk_probe_nvml, chk_has_nvidia},
+    {"dcgm", XC_PROBE_DCGM, offsetof(struct xc_check_live, dcgm), chk_probe_dcgm, chk_has_nvidia},
+    {"exec", XC_PROBE_EXEC, offsetof(struct xc_check_live, exec), chk_probe_exec, NULL},
+    {"spin", XC_PROBE_SPIN, offsetof(struct xc_check_live, spin), chk_probe_spin, NULL},
+    {"dcb", XC_PROBE_DCB, offsetof(struct xc_check_live, dcb), chk_probe_dcb, NULL},
+    {"hook", XC_PROBE_HOOK, offsetof(struct xc_check_live, hook), chk_probe_hook, chk_hook_wanted},
+    {"inside", XC_PROBE_INSIDE, offsetof(struct xc_check_live, inside), chk_probe_inside, NULL},
     {0},
 };
 
@@ -76,7 +76,8 @@ static void run_probes(const struct xc_check_input *input, unsigned wanted, unsi
     size_t count = 0;
     xc_autotext struct xc_text trouble = XC_TEXT_INIT;
     for (size_t i = 0; chk_probes[i].name; i++)
-        if ((wanted & chk_probes[i].bit) && count < PROBES_MAX) {
+        if ((wanted & chk_probes[i].bit) && count < PROBES_MAX &&
+            (!chk_probes[i].wanted || chk_probes[i].wanted(input))) {
             tasks[count] = (struct task){&chk_probes[i], input, deadline_ms};
             children[count] = (struct xc_child){.run = in_child, .data = &tasks[count], .keep = -1};
             count++;

@@ -14,6 +14,7 @@ struct chk_probe {
     unsigned bit;
     size_t member; /* offset of its text in struct xc_check_live */
     int (*run)(const struct xc_check_input *input, unsigned deadline_ms, int out);
+    bool (*wanted)(const struct xc_check_input *input); /* whether there is what it asks; NULL: yes */
 };
 extern const struct chk_probe chk_probes[]; /* ended by one without a name */
 
@@ -24,6 +25,7 @@ int chk_probe_spin(const struct xc_check_input *input, unsigned deadline_ms, int
 int chk_probe_dcb(const struct xc_check_input *input, unsigned deadline_ms, int out);
 int chk_probe_inside(const struct xc_check_input *input, unsigned deadline_ms, int out);
 int chk_probe_hook(const struct xc_check_input *input, unsigned deadline_ms, int out);
+bool chk_hook_wanted(const struct xc_check_input *input);
 
 /* What the kernel answered about a netdev, as lines; whatever the bytes are. */
 void chk_dcb_answer(const char *netdev, const char *message, size_t length, int out);

@@ -181,6 +181,11 @@ static void run_hook(const struct xc_check_input *in, struct xc_findings *out)
     dry_run(in, out, path);
 }
 
+bool chk_hook_wanted(const struct xc_check_input *input)
+{
+    return input->rules->topo.file && has_enroot(input);
+}
+
 /* Without XCLOUD_TOPO_FILE in its environment the hook ends at once, with 0. */
 int chk_probe_hook(const struct xc_check_input *input, unsigned deadline_ms, int out)
 {

@@ -186,6 +186,9 @@ struct xc_root;
 struct xc_root_ops {
     /* At most limit bytes into a new NUL-terminated buffer. -EFBIG when there is more. */
     int (*read)(void *self, const char *path, size_t limit, char **out, size_t *length);
+    /* The first bytes, at most size, into buffer; their number, or -errno. No more is read of the file
+     * than that. NULL: read() is good enough, as in an archive. */
+    ssize_t (*start)(void *self, const char *path, void *buffer, size_t size);
     /* Names without "." and "..", sorted by bytes, NULL-terminated. */
     int (*list)(void *self, const char *path, char ***names);
     /* The path with every link resolved, absolute within the root. */
@@ -210,6 +213,10 @@ bool xc_root_is_live(const struct xc_root *root);     /* it is "/" */
  * when it is not there. The format makes the path. */
 char *xc_root_read(struct xc_root *root, size_t *length, struct xc_error *error, const char *format,
                    ...) xc_printf(4, 5);
+/* The first bytes of a file, for where reading on costs: a PCI device answers each four of them itself.
+ * Their number, or -1. */
+ssize_t xc_root_read_start(struct xc_root *root, void *buffer, size_t size, const char *format, ...)
+    xc_printf(4, 5);
 /* A file's one number; false (and *out untouched) when it is missing or no number. Base 0: 0x... */
 bool xc_root_read_long(struct xc_root *root, long *out, const char *format, ...) xc_printf(3, 4);
 /* A file's first line without its newline, on the heap, or NULL. */

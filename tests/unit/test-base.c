@@ -688,6 +688,13 @@ static void a_root_reads_numbers_lines_sets_and_directories(void **state)
     xc_autofree char *whole = xc_root_read(root, &length, NULL, "/sys/devices/lines");
     assert_int_equal(length, 13);
     assert_string_equal(whole, "first\nsecond\n");
+    char first[8] = "";
+    assert_int_equal(xc_root_read_start(root, first, 5, "/sys/devices/%s", "lines"), 5);
+    assert_string_equal(first, "first");
+    assert_int_equal(xc_root_read_start(root, first, sizeof first, "/sys/devices/number"), 5);
+    static const char *const none[] = {"/sys/devices", "/sys/fifo", "/sys/none", "/sys/up"};
+    for (size_t i = 0; i < XC_COUNT(none); i++)
+        assert_int_equal(xc_root_read_start(root, first, sizeof first, "%s", none[i]), -1);
 }
 
 static void what_is_no_file_of_a_sane_size_is_refused_at_once(void **state)
