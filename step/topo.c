@@ -146,7 +146,7 @@ static void mend(const struct xc_step *step, struct xc_text *out)
                      "--container-mounts=%s:%s:ro",
                      step->topo.path, step->topo.path);
     else
-        xc_text_addf(out, "; the node should have it (xcloud check --family topo)");
+        xc_text_addf(out, "; the node should have it (xcloud check --only topo)");
 }
 
 /* Says what is wrong with the file; what it leads to is the policy's. */
