@@ -170,6 +170,17 @@ static int validate_program(const struct xc_check_rule *rule, const char *where,
                         "%.60s needs path:, the absolute path of a program", rule->id);
 }
 
+static int unfit(const char *id, const struct xc_check_param *param, const char *value,
+                 const char *where, struct xc_error *error)
+{
+    if (param->type != XC_PARAM_NUMBER)
+        return xc_error_set(error, XC_EINPUT, where, "%.60s: %s: \"%.60s\"; expected %s", id,
+                            param->name, value, type_words(param));
+    return xc_error_set(error, XC_EINPUT, where,
+                        "%.60s: %s: \"%.60s\"; expected a number without a unit (%s)", id,
+                        param->name, value, param->meaning);
+}
+
 static int validate_rule(const struct xc_check_rule *rule, const char *where,
                          struct xc_error *error)
 {
@@ -181,8 +192,7 @@ static int validate_rule(const struct xc_check_rule *rule, const char *where,
         if (!param)
             return unknown_param(check, rule->id, rule->keys[i], where, error);
         if (!value_fits(param, rule->values[i]))
-            return xc_error_set(error, XC_EINPUT, where, "%.60s: %s: \"%.60s\"; expected %s",
-                                rule->id, param->name, rule->values[i], type_words(param));
+            return unfit(rule->id, param, rule->values[i], where, error);
     }
     return chk_is_program(check) ? validate_program(rule, where, error) : 0;
 }

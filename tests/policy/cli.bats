@@ -158,7 +158,7 @@ YAML
     [[ "$output" == *"there is no check \"cpu.cstat\"; did you mean \"cpu.cstate\"?"* ]]
     run "$XCLOUD" policy check - <<<$'version: 1\ndefaults:\n  checks:\n    exec.disks: { path: /x, seconds: 5s }'
     [ "$status" -eq 1 ]
-    [[ "$output" == 'standard input:4: exec.disks: seconds: "5s"; expected a number' ]]
+    [[ "$output" == 'standard input:4: exec.disks: seconds: "5s"; expected a number without a unit ('* ]]
     run "$XCLOUD" policy check - <<<$'version: 1\ndefaults:\n  checks:\n    exec.disks: { path: /x, onfail: drain }'
     [ "$status" -eq 1 ]
     [[ "$output" == 'standard input:4: exec.disks has no "onfail"; did you mean "on_fail"?'* ]]
