@@ -65,7 +65,7 @@ static int usage(FILE *out, int rc)
         "       xcloud policy slurm-conf [--cpus LIST] [--policy FILE] [--node NAME] [--machine "
         "M]\n"
         "           the words for slurm.conf that reserve the housekeeping CPUs\n"
-        "       xcloud policy learn [--machine M] [--node NAME] [--name CLASS]\n"
+        "       xcloud policy learn [--machine M] [--node NAME] [--name CLASS] [--deadline SECONDS]\n"
         "           a policy that says what this good node is\n",
         out);
     return rc;
