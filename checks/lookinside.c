@@ -12,6 +12,17 @@
 
 extern char **environ;
 
+struct xc_node *xc_check_node_inside(struct xc_root *root)
+{
+    struct xc_node *node = NULL;
+    if (xc_node_read(root, NULL, &node, NULL) == 0)
+        return node;
+    node = calloc(1, sizeof *node);
+    if (node)
+        node->environment = XC_POD;
+    return node;
+}
+
 static void affinity(int out)
 {
     xc_autoset struct xc_set set = XC_SET_EMPTY;

@@ -1,7 +1,6 @@
 /* xcloud capture: packs this machine's description, sanitized, for --machine elsewhere. */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -50,42 +49,22 @@ static int run(const char *machine, const char *output)
     return 0;
 }
 
-static void help(void)
-{
-    puts("usage: xcloud capture [-o FILE] [--machine DIR]\n\n"
-         "Packs what xcloud reads of this machine as a tar.xz archive, without serial numbers, "
-         "MACs,\n"
-         "GUIDs, UUIDs and host names. Every command reads it with --machine FILE.\n\n"
-         "  -o, --output FILE   default " DEFAULT_FILE "; - is standard output\n"
-         "  --machine DIR       capture from another root directory");
-}
+static const char help[] =
+    "usage: xcloud capture [-o FILE] [--machine DIR]\n\n"
+    "Packs what xcloud reads of this machine as a tar.xz archive, without serial numbers, "
+    "MACs,\n"
+    "GUIDs, UUIDs and host names. Every command reads it with --machine FILE.\n\n"
+    "  -o, --output FILE   default " DEFAULT_FILE "; - is standard output\n"
+    "  --machine DIR       capture from another root directory\n";
 
 int cli_capture(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"output", required_argument, NULL, 'o'},
-        {"machine", required_argument, NULL, 'm'},
-        {"help", no_argument, NULL, 'h'},
-        {0},
-    };
     const char *output = DEFAULT_FILE, *machine = NULL;
-    opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, ":o:h", options, NULL)) != -1;)
-        switch (c) {
-        case 'o':
-            output = optarg;
-            break;
-        case 'm':
-            machine = optarg;
-            break;
-        case 'h':
-            help();
-            return 0;
-        case ':':
-            return cli_usage("capture", "%s needs a value", argv[optind - 1]);
-        default:
-            return cli_usage("capture", "%s is no option of it", argv[optind - 1]);
-        }
+    const struct cli_option options[] = {
+        {"output", 'o', .text = &output}, {"machine", .text = &machine}, {0}};
+    int rc = cli_options("capture", argc, argv, options, help);
+    if (rc != CLI_GO)
+        return rc;
     if (optind < argc)
         return cli_usage("capture", "\"%s\" is too much", argv[optind]);
     return run(machine, output);

@@ -1,5 +1,4 @@
 /* xcloud check: is this node, or a captured one, fit? All checks in one command and on one screen. */
-#include <getopt.h>
 #include <string.h>
 #include <time.h>
 
@@ -10,68 +9,24 @@
 
 struct request {
     const char *machine, *policy, *node, *state;
+    const char *only_text, *at_text, *deadline; /* as they were given */
     char **only;
     enum xc_check_at at;
     long deadline_ms; /* of the probes; 0: none are run */
     bool json, prometheus, list, all, exemplar, brief, nagios, inside;
 };
 
-enum {
-    MACHINE = 256,
-    POLICY,
-    NODE,
-    ONLY,
-    AT,
-    STATE,
-    DEADLINE,
-    JSON,
-    PROMETHEUS,
-    LIST,
-    ALL,
-    EXEMPLAR,
-    BRIEF,
-    NAGIOS,
-    INSIDE,
-    HELP
-};
-
-static const struct option long_options[] = {
-    {"machine", required_argument, NULL, MACHINE},
-    {"policy", required_argument, NULL, POLICY},
-    {"node", required_argument, NULL, NODE},
-    {"only", required_argument, NULL, ONLY},
-    {"family", required_argument, NULL, ONLY},
-    {"at", required_argument, NULL, AT},
-    {"state", required_argument, NULL, STATE},
-    {"deadline", required_argument, NULL, DEADLINE},
-    {"json", no_argument, NULL, JSON},
-    {"prometheus", no_argument, NULL, PROMETHEUS},
-    {"list", no_argument, NULL, LIST},
-    {"all", no_argument, NULL, ALL},
-    {"exemplar", no_argument, NULL, EXEMPLAR},
-    {"brief", no_argument, NULL, BRIEF},
-    {"nagios", no_argument, NULL, NAGIOS},
-    {"inside", no_argument, NULL, INSIDE},
-    {"help", no_argument, NULL, HELP},
-    {0},
-};
-
-static int usage(FILE *out, int rc)
-{
-    fputs(
-        "usage: xcloud check [--machine DIR|ARCHIVE] [--policy FILE] [--node NAME]\n"
-        "                    [--only ID|FAMILY,…] [--at boot|health|prolog|epilog]\n"
-        "                    [--state FILE] [--deadline SECONDS] [--all]\n"
-        "                    [--inside] [--exemplar]\n"
-        "                    [--json | --prometheus | --brief | --nagios]\n"
-        "       xcloud check --list [--json]\n"
-        "  A line for each finding that is not pass, worst first. --inside: what a process of a\n"
-        "  job can see, in its container; --exemplar: step by step as NVIDIA's prescreen.\n"
-        "  Exit status: 0 nothing failed, 1 something did, 2 usage or input; with --nagios 0 OK,\n"
-        "  1 WARNING, 2 CRITICAL, 3 UNKNOWN. --state keeps counters from run to run.\n",
-        out);
-    return rc;
-}
+static const char help[] =
+    "usage: xcloud check [--machine DIR|ARCHIVE] [--policy FILE] [--node NAME]\n"
+    "                    [--only ID|FAMILY,…] [--at boot|health|prolog|epilog]\n"
+    "                    [--state FILE] [--deadline SECONDS] [--all]\n"
+    "                    [--inside] [--exemplar]\n"
+    "                    [--json | --prometheus | --brief | --nagios]\n"
+    "       xcloud check --list [--json]\n"
+    "  A line for each finding that is not pass, worst first. --inside: what a process of a\n"
+    "  job can see, in its container; --exemplar: step by step as NVIDIA's prescreen.\n"
+    "  Exit status: 0 nothing failed, 1 something did, 2 usage or input; with --nagios 0 OK,\n"
+    "  1 WARNING, 2 CRITICAL, 3 UNKNOWN. --state keeps counters from run to run.\n";
 
 static int take_at(struct request *request, const char *word)
 {
@@ -102,7 +57,6 @@ static bool is_family(const char *name)
 
 static int take_only(struct request *request, const char *list)
 {
-    xc_names_free(&request->only);
     request->only = xc_names_split(list);
     if (!request->only || !*request->only)
         return cli_usage("check", "--only needs the names of checks or families");
@@ -113,37 +67,6 @@ static int take_only(struct request *request, const char *list)
         return cli_usage("check", "there is no check \"%.60s\"%s%s%s; --list lists them", *name,
                          near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     }
-    return 0;
-}
-
-static int take_deadline(struct request *request, const char *word)
-{
-    long seconds;
-    if (!xc_to_long(word, 0, 600, &seconds))
-        return cli_usage("check", "--deadline is \"%.40s\"; expected 0 to 600 seconds", word);
-    request->deadline_ms = seconds * 1000;
-    return 0;
-}
-
-static int take_option(struct request *request, int option)
-{
-    const char **texts[] = {&request->machine, &request->policy, &request->node};
-    bool *flags[] = {&request->json,     &request->prometheus, &request->list,   &request->all,
-                     &request->exemplar, &request->brief,      &request->nagios, &request->inside};
-    if (option >= MACHINE && option <= NODE)
-        *texts[option - MACHINE] = optarg;
-    else if (option >= JSON && option <= INSIDE)
-        *flags[option - JSON] = true;
-    else if (option == STATE)
-        request->state = optarg;
-    else if (option == ONLY)
-        return take_only(request, optarg);
-    else if (option == AT)
-        return take_at(request, optarg);
-    else if (option == DEADLINE)
-        return take_deadline(request, optarg);
-    else
-        return usage(stderr, 2);
     return 0;
 }
 
@@ -177,18 +100,12 @@ static void run_clear(struct run *run)
     xc_root_close(run->root);
 }
 
-/* A container may have no /sys: then the process alone is looked at. */
 static int open_inside(struct run *run, struct xc_error *error)
 {
-    if (cli_open_machine(NULL, NULL, &run->root, &run->node, error) == 0)
-        return 0;
-    if (xc_machine_open("/", XC_MACHINE_LIMIT, &run->root, error) < 0)
+    if (xc_root_open_dir("/", &run->root, error) < 0)
         return -1;
-    run->node = calloc(1, sizeof *run->node);
-    if (!run->node)
-        return xc_error_nomem(error);
-    run->node->environment = XC_POD;
-    return 0;
+    run->node = xc_check_node_inside(run->root);
+    return run->node ? 0 : xc_error_nomem(error);
 }
 
 static int open_machine(const struct request *request, struct run *run, struct xc_error *error)
@@ -298,6 +215,10 @@ static int check(const struct request *request)
 /* What the words together ask for. */
 static int settle(struct request *request)
 {
+    if ((request->only_text && take_only(request, request->only_text) != 0) ||
+        (request->at_text && take_at(request, request->at_text) != 0) ||
+        cli_deadline("check", request->deadline, &request->deadline_ms) != 0)
+        return 2;
     unsigned views = (unsigned)request->json + (unsigned)request->prometheus +
                      (unsigned)request->brief + (unsigned)request->nagios;
     if (views > 1 || (views == 1 && request->exemplar))
@@ -317,18 +238,28 @@ static int settle(struct request *request)
 int cli_check(int argc, char **argv)
 {
     struct request request = {.at = XC_AT_CLI, .deadline_ms = 5000};
-    int option, rc = 0;
-    while (rc == 0 && (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-        if (option == HELP || option == 'h') {
-            xc_names_free(&request.only);
-            return usage(stdout, 0);
-        }
-        rc = take_option(&request, option);
-    }
-    if (rc == 0 && optind < argc)
-        rc = cli_usage("check", "\"%.60s\" is too much", argv[optind]);
-    if (rc == 0)
-        rc = settle(&request);
+    const struct cli_option options[] = {{"machine", .text = &request.machine},
+                                         {"policy", .text = &request.policy},
+                                         {"node", .text = &request.node},
+                                         {"only", .text = &request.only_text},
+                                         {"family", .text = &request.only_text},
+                                         {"at", .text = &request.at_text},
+                                         {"state", .text = &request.state},
+                                         {"deadline", .text = &request.deadline},
+                                         {"json", .flag = &request.json},
+                                         {"prometheus", .flag = &request.prometheus},
+                                         {"list", .flag = &request.list},
+                                         {"all", .flag = &request.all},
+                                         {"exemplar", .flag = &request.exemplar},
+                                         {"brief", .flag = &request.brief},
+                                         {"nagios", .flag = &request.nagios},
+                                         {"inside", .flag = &request.inside},
+                                         {0}};
+    int rc = cli_options("check", argc, argv, options, help);
+    if (rc != CLI_GO)
+        return rc;
+    rc = optind < argc ? cli_usage("check", "\"%.60s\" is too much", argv[optind])
+                       : settle(&request);
     if (rc == 0)
         rc = request.list ? print_list(request.json) : check(&request);
     xc_names_free(&request.only);

@@ -2,13 +2,15 @@
 #ifndef XCLOUD_CLI_H
 #define XCLOUD_CLI_H
 
+#include <unistd.h> /* optind */
+
 #include <xcloud/base.h>
 #include <xcloud/node.h>
 #include <xcloud/plan.h>
 #include <xcloud/policy.h>
 
 /* A subcommand gets its own argv (argv[0] is its name) and returns the exit status:
- * 0 done, 1 the answer is no, 2 usage or input error. It may use getopt_long (optind is reset). */
+ * 0 done, 1 the answer is no, 2 usage or input error. */
 struct cli_command {
     const char *name, *synopsis, *summary;
     int (*run)(int argc, char **argv);
@@ -36,6 +38,23 @@ void cli_node_free(struct xc_node **node);
 int cli_fail(const struct xc_error *error);
 /* "xcloud COMMAND: text" and the synopsis on stderr; returns 2. */
 int cli_usage(const char *command, const char *format, ...) xc_printf(2, 3);
+
+/* What an option of a subcommand sets: a text of the command line, a flag, or (count) one more text. */
+struct cli_option {
+    const char *name; /* NULL ends a table */
+    char letter;      /* 0: it has none */
+    const char **text;
+    bool *flag;
+    size_t *count;
+};
+enum { CLI_GO = -1 };
+/* Reads them; --help prints help. CLI_GO, or the status to exit with when there was help or something
+ * wrong, which is said. What is no option begins at argv[optind]. */
+int cli_options(const char *command, int argc, char **argv, const struct cli_option *options,
+                const char *help);
+
+/* --deadline SECONDS, when it is given; 0, or 2 and it is said. */
+int cli_deadline(const char *command, const char *seconds, long *deadline_ms);
 
 /* The machine that a command is about: NULL or "/" is the live one, else a directory or an archive.
  * node_name: Slurm's name of it, NULL: SLURMD_NODENAME, else the host's name (live), else the

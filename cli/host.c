@@ -1,6 +1,5 @@
 /* xcloud host: keeps the host's own services, interrupts and threads on the housekeeping CPUs, shows
  * whether they are, and takes it back. */
-#include <getopt.h>
 #include <string.h>
 
 #include <xcloud/check.h>
@@ -13,56 +12,17 @@ struct request {
     bool dry, json;
 };
 
-enum { MACHINE = 256, POLICY, NODE, DRY, JSON, HELP };
-
-static const struct option long_options[] = {
-    {"machine", required_argument, NULL, MACHINE},
-    {"policy", required_argument, NULL, POLICY},
-    {"node", required_argument, NULL, NODE},
-    {"dry-run", no_argument, NULL, DRY},
-    {"json", no_argument, NULL, JSON},
-    {"help", no_argument, NULL, HELP},
-    {0},
-};
-
-static int usage(FILE *out, int rc)
-{
-    fputs("usage: xcloud host apply  [--policy FILE] [--node NAME] [--dry-run] [--json] [--machine "
-          "M]\n"
-          "           services, interrupts and unbound work to the housekeeping CPUs; never a job\n"
-          "       xcloud host verify [--policy FILE] [--node NAME] [--json] [--machine M]\n"
-          "           are they there, and does Slurm think of the same CPUs?\n"
-          "       xcloud host undo   [--dry-run] [--json]\n"
-          "           as it was before apply\n"
-          "  Exit status: 0 done, 1 something was refused or is not so, 2 usage or input; then "
-          "nothing\n"
-          "  was set. --machine and mode: observe set nothing. The man page is xcloud-host(8).\n",
-          out);
-    return rc;
-}
-
-static int take_option(struct request *request, int option)
-{
-    switch (option) {
-    case MACHINE:
-        request->machine = optarg;
-        return 0;
-    case POLICY:
-        request->policy = optarg;
-        return 0;
-    case NODE:
-        request->node = optarg;
-        return 0;
-    case DRY:
-        request->dry = true;
-        return 0;
-    case JSON:
-        request->json = true;
-        return 0;
-    default:
-        return usage(stderr, 2);
-    }
-}
+static const char help[] =
+    "usage: xcloud host apply  [--policy FILE] [--node NAME] [--dry-run] [--json] [--machine "
+    "M]\n"
+    "           services, interrupts and unbound work to the housekeeping CPUs; never a job\n"
+    "       xcloud host verify [--policy FILE] [--node NAME] [--json] [--machine M]\n"
+    "           are they there, and does Slurm think of the same CPUs?\n"
+    "       xcloud host undo   [--dry-run] [--json]\n"
+    "           as it was before apply\n"
+    "  Exit status: 0 done, 1 something was refused or is not so, 2 usage or input; then "
+    "nothing\n"
+    "  was set. --machine and mode: observe set nothing. The man page is xcloud-host(8).\n";
 
 /* ---- what all need -------------------------------------------------------------------------------- */
 
@@ -255,19 +215,17 @@ int cli_host(int argc, char **argv)
 {
     struct request request = {0};
     struct xc_error error = {0};
-    int option;
-    while ((option = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-        if (option == HELP || option == 'h')
-            return usage(stdout, 0);
-        int rc = take_option(&request, option);
-        if (rc != 0)
-            return rc;
-    }
+    const struct cli_option options[] = {
+        {"machine", .text = &request.machine}, {"policy", .text = &request.policy},
+        {"node", .text = &request.node},       {"dry-run", .flag = &request.dry},
+        {"json", .flag = &request.json},       {0}};
+    int rc = cli_options("host", argc, argv, options, help);
+    if (rc != CLI_GO)
+        return rc;
     if (optind + 1 != argc)
         return cli_usage("host", "%s; expected apply, verify or undo",
                          optind < argc ? "too many words" : "what to do is missing");
     const char *verb = argv[optind];
-    int rc;
     if (xc_streq(verb, "apply"))
         rc = with_policy(&request, apply, &error);
     else if (xc_streq(verb, "verify") && !request.dry)

@@ -1,6 +1,5 @@
 /* xcloud job: what was bound where, in a running or recent step on this node? */
 #include <fcntl.h>
-#include <getopt.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,7 +8,7 @@
 
 #include "cli.h"
 
-static const char usage[] =
+static const char help[] =
     "usage: xcloud job [--machine DIR] [--json] [ID[.STEP]]\n"
     "  ID[.STEP]      a job or a step of it (STEP: a number, batch, extern, interactive);\n"
     "                 without one: every record on this node, a line each\n"
@@ -249,34 +248,18 @@ static int list_records(const struct options *options, const char *directory,
     return 1;
 }
 
-static int parse(int argc, char **argv, struct options *options)
-{
-    static const struct option longs[] = {{"machine", required_argument, NULL, 'm'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {0}};
-    for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
-        if (c == 'm')
-            options->machine = optarg;
-        else if (c == 'j')
-            options->json = true;
-        else if (c == 'h') {
-            fputs(usage, stdout);
-            return 1;
-        } else
-            return 2;
-    }
-    if (optind < argc)
-        options->wanted = argv[optind++];
-    return optind < argc ? cli_usage("job", "too many arguments") : 0;
-}
-
 int cli_job(int argc, char **argv)
 {
     struct options options = {0};
-    int rc = parse(argc, argv, &options);
-    if (rc != 0)
-        return rc == 1 ? 0 : rc;
+    const struct cli_option table[] = {
+        {"machine", .text = &options.machine}, {"json", .flag = &options.json}, {0}};
+    int rc = cli_options("job", argc, argv, table, help);
+    if (rc != CLI_GO)
+        return rc;
+    if (optind < argc)
+        options.wanted = argv[optind++];
+    if (optind < argc)
+        return cli_usage("job", "\"%s\" is too much", argv[optind]);
     const char *prefix = options.machine ? options.machine : "";
     struct xc_text text = XC_TEXT_INIT;
     xc_text_addf(&text, "%s%s", prefix, XC_RECORD_DIR);

@@ -1,6 +1,5 @@
 /* xcloud policy learn: which class would this node be, if everything about it were right? */
 #include <ctype.h>
-#include <getopt.h>
 #include <string.h>
 #include <time.h>
 
@@ -443,16 +442,11 @@ static int learn(struct learn *l)
 
 /* ---- words ------------------------------------------------------------------------------------------ */
 
-static int usage(FILE *out, int rc)
-{
-    fputs(
-        "usage: xcloud policy learn [--machine DIR|ARCHIVE] [--node NAME] [--name CLASS]\n"
-        "                           [--deadline SECONDS]\n"
-        "  A policy with one class, mode observe, that says what this good node is. Exit status:\n"
-        "  0, 1 the node fails checks whatever the policy says, 2 usage or input.\n",
-        out);
-    return rc;
-}
+static const char help[] =
+    "usage: xcloud policy learn [--machine DIR|ARCHIVE] [--node NAME] [--name CLASS]\n"
+    "                           [--deadline SECONDS]\n"
+    "  A policy with one class, mode observe, that says what this good node is. Exit status:\n"
+    "  0, 1 the node fails checks whatever the policy says, 2 usage or input.\n";
 
 static int open_node(struct learn *l)
 {
@@ -466,31 +460,21 @@ static int open_node(struct learn *l)
 
 int cli_learn(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"machine", required_argument, NULL, 'm'}, {"node", required_argument, NULL, 'n'},
-        {"name", required_argument, NULL, 'c'},    {"deadline", required_argument, NULL, 'd'},
-        {"help", no_argument, NULL, 'h'},          {0}};
     struct learn l = {.deadline_ms = 5000, .live.dma_latency_us = -1};
-    int option;
-    long seconds;
-    optind = 1;
-    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (option == 'h')
-            return usage(stdout, 0);
-        if (option == 'm')
-            l.machine = optarg;
-        else if (option == 'n')
-            l.node = optarg;
-        else if (option == 'c')
-            l.class_name = optarg;
-        else if (option == 'd' && xc_to_long(optarg, 0, 600, &seconds))
-            l.deadline_ms = seconds * 1000;
-        else
-            return usage(stderr, 2);
-    }
+    const char *deadline = NULL;
+    const struct cli_option options[] = {{"machine", .text = &l.machine},
+                                         {"node", .text = &l.node},
+                                         {"name", .text = &l.class_name},
+                                         {"deadline", .text = &deadline},
+                                         {0}};
+    int rc = cli_options("policy", argc, argv, options, help);
+    if (rc != CLI_GO)
+        return rc;
     if (optind < argc)
         return cli_usage("policy", "learn: \"%.60s\" is too much", argv[optind]);
-    int rc = open_node(&l);
+    if (cli_deadline("policy", deadline, &l.deadline_ms) != 0)
+        return 2;
+    rc = open_node(&l);
     if (rc == 0)
         rc = learn(&l);
     xc_check_live_clear(&l.live);

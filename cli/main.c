@@ -1,5 +1,4 @@
 /* xcloud: dispatches to a subcommand. */
-#include <getopt.h>
 #include <string.h>
 
 #include "config.h"
@@ -79,6 +78,5 @@ int main(int argc, char **argv)
                 near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
         return 2;
     }
-    optind = 1;
     return command->run(argc - 1, argv + 1);
 }

@@ -1,5 +1,4 @@
 /* xcloud nccl: what NCCL will find here, who says it, and what is wrong with it. */
-#include <getopt.h>
 #include <string.h>
 
 #include <xcloud/nccl.h>
@@ -128,58 +127,28 @@ static int report(const struct options *options)
     return rc ? rc : options->strict && wrong ? 1 : 0;
 }
 
-static void help(void)
-{
-    puts("usage: xcloud nccl [--library FILE | --release X.Y.Z] [--policy FILE] [--strict]\n"
-         "       xcloud nccl --variables\n\n"
-         "What NCCL, UCX and NVSHMEM find in this environment (in a job, in a container), which "
-         "file\n"
-         "or variable says it, and what is misspelt, outdated or contradictory.\n\n"
-         "  --library FILE   the libnccl to be used; else it is looked for\n"
-         "  --release X.Y.Z  its release, without looking\n"
-         "  --policy FILE    another policy than the node's\n"
-         "  --strict         exit with 1 when there is something to say\n"
-         "  --variables      what NCCL's releases know");
-}
+static const char help[] =
+    "usage: xcloud nccl [--library FILE | --release X.Y.Z] [--policy FILE] [--strict]\n"
+    "       xcloud nccl --variables\n\n"
+    "What NCCL, UCX and NVSHMEM find in this environment (in a job, in a container), which "
+    "file\n"
+    "or variable says it, and what is misspelt, outdated or contradictory.\n\n"
+    "  --library FILE   the libnccl to be used; else it is looked for\n"
+    "  --release X.Y.Z  its release, without looking\n"
+    "  --policy FILE    another policy than the node's\n"
+    "  --strict         exit with 1 when there is something to say\n"
+    "  --variables      what NCCL's releases know\n";
 
 int cli_nccl(int argc, char **argv)
 {
-    static const struct option long_options[] = {
-        {"library", required_argument, NULL, 'l'},
-        {"release", required_argument, NULL, 'r'},
-        {"policy", required_argument, NULL, 'p'},
-        {"strict", no_argument, NULL, 's'},
-        {"variables", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},
-        {0},
-    };
     struct options options = {0};
-    opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, ":h", long_options, NULL)) != -1;)
-        switch (c) {
-        case 'l':
-            options.library = optarg;
-            break;
-        case 'r':
-            options.release = optarg;
-            break;
-        case 'p':
-            options.policy = optarg;
-            break;
-        case 's':
-            options.strict = true;
-            break;
-        case 'v':
-            options.variables = true;
-            break;
-        case 'h':
-            help();
-            return 0;
-        case ':':
-            return cli_usage("nccl", "%s needs a value", argv[optind - 1]);
-        default:
-            return cli_usage("nccl", "%s is no option of it", argv[optind - 1]);
-        }
+    const struct cli_option table[] = {
+        {"library", .text = &options.library},     {"release", .text = &options.release},
+        {"policy", .text = &options.policy},       {"strict", .flag = &options.strict},
+        {"variables", .flag = &options.variables}, {0}};
+    int rc = cli_options("nccl", argc, argv, table, help);
+    if (rc != CLI_GO)
+        return rc;
     if (optind < argc)
         return cli_usage("nccl", "\"%s\" is too much", argv[optind]);
     return options.variables ? print_variables() : report(&options);

@@ -1,6 +1,5 @@
 /* xcloud plan: who would go where, on this machine or on a captured one. Nothing is set. */
 #include <ctype.h>
-#include <getopt.h>
 #include <string.h>
 
 #include "cli.h"
@@ -167,53 +166,30 @@ static int write_plan(const struct arguments *arguments, const struct planning *
     return cli_print(&text);
 }
 
-/* 0: go on, else the status to exit with, -1 for 0. */
-static int parse(int argc, char **argv, struct arguments *arguments)
-{
-    static const struct option options[] = {
-        {"machine", required_argument, NULL, 'm'}, {"policy", required_argument, NULL, 'p'},
-        {"node", required_argument, NULL, 'N'},    {"tasks", required_argument, NULL, 'n'},
-        {"gpus", required_argument, NULL, 'g'},    {"cpus", required_argument, NULL, 'c'},
-        {"mems", required_argument, NULL, 'M'},    {"words", required_argument, NULL, 'w'},
-        {"json", no_argument, NULL, 'j'},          {"svg", required_argument, NULL, 's'},
-        {"help", no_argument, NULL, 'h'},          {0}};
-    const struct {
-        int option;
-        const char **value;
-    } values[] = {
-        {'m', &arguments->machine}, {'p', &arguments->policy}, {'N', &arguments->node_name},
-        {'n', &arguments->tasks},   {'g', &arguments->gpus},   {'c', &arguments->cpus},
-        {'M', &arguments->mems},    {'w', &arguments->words},  {'s', &arguments->svg}};
-    int option;
-    while ((option = getopt_long(argc, argv, "n:h", options, NULL)) >= 0) {
-        if (option == 'h') {
-            fputs(help_text, stdout);
-            return -1;
-        }
-        if (option == '?')
-            return cli_usage("plan", "see xcloud plan --help");
-        if (option == 'j')
-            arguments->json = true;
-        for (size_t i = 0; i < XC_COUNT(values); i++)
-            if (values[i].option == option)
-                *values[i].value = optarg;
-    }
-    if (optind < argc)
-        return cli_usage("plan", "\"%s\" is no option", argv[optind]);
-    if (arguments->json && arguments->svg)
-        return cli_usage("plan", "--json and --svg exclude each other");
-    return 0;
-}
-
 /* Slurm allows 512 tasks on a node. More than this is a slip of the finger, and would take long. */
 #define TASKS_MAX 4096
 
 int cli_plan(int argc, char **argv)
 {
     struct arguments arguments = {0};
-    int status = parse(argc, argv, &arguments);
-    if (status != 0)
-        return status < 0 ? 0 : status;
+    const struct cli_option options[] = {{"machine", .text = &arguments.machine},
+                                         {"policy", .text = &arguments.policy},
+                                         {"node", .text = &arguments.node_name},
+                                         {"tasks", 'n', .text = &arguments.tasks},
+                                         {"gpus", .text = &arguments.gpus},
+                                         {"cpus", .text = &arguments.cpus},
+                                         {"mems", .text = &arguments.mems},
+                                         {"words", .text = &arguments.words},
+                                         {"json", .flag = &arguments.json},
+                                         {"svg", .text = &arguments.svg},
+                                         {0}};
+    int status = cli_options("plan", argc, argv, options, help_text);
+    if (status != CLI_GO)
+        return status;
+    if (optind < argc)
+        return cli_usage("plan", "\"%s\" is no option", argv[optind]);
+    if (arguments.json && arguments.svg)
+        return cli_usage("plan", "--json and --svg exclude each other");
     long ntasks;
     if (!arguments.tasks || !xc_to_long(arguments.tasks, 1, TASKS_MAX, &ntasks))
         return cli_usage("plan", "--tasks takes a number of tasks, 1 to %d", TASKS_MAX);

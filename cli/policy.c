@@ -1,5 +1,4 @@
 /* xcloud policy: is this file a policy, what does it mean here, and how does it get into force? */
-#include <getopt.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +9,7 @@
 #include "cli.h"
 
 struct options {
-    const char *policy, *node, *machine, *profile, *prefix, *cpus;
+    const char *policy, *node, *machine, *profile, *prefix, *cpus, *job_nodes;
     struct xc_job_facts job;
     bool json, list_keys, has_job;
     const char **machines; /* all --machine, NULL-terminated */
@@ -19,105 +18,23 @@ struct options {
     char **operand;
 };
 
-enum {
-    POLICY = 256,
-    NODE,
-    MACHINE,
-    JSON,
-    PARTITION,
-    JOB_NODES,
-    PROFILE,
-    PREFIX,
-    CPUS,
-    LIST_KEYS,
-    HELP
-};
-
-static const struct option long_options[] = {
-    {"policy", required_argument, NULL, POLICY},
-    {"node", required_argument, NULL, NODE},
-    {"machine", required_argument, NULL, MACHINE},
-    {"json", no_argument, NULL, JSON},
-    {"partition", required_argument, NULL, PARTITION},
-    {"job-nodes", required_argument, NULL, JOB_NODES},
-    {"profile", required_argument, NULL, PROFILE},
-    {"prefix", required_argument, NULL, PREFIX},
-    {"cpus", required_argument, NULL, CPUS},
-    {"list-keys", no_argument, NULL, LIST_KEYS},
-    {"help", no_argument, NULL, HELP},
-    {0},
-};
-
-static int usage(FILE *out, int rc)
-{
-    fputs(
-        "usage: xcloud policy check FILE|-\n"
-        "           is it a policy? one line, exit 0; or its first error, exit 1\n"
-        "       xcloud policy explain [--policy FILE] [--node NAME] [--machine M] [--json]\n"
-        "                             [--partition P] [--job-nodes N] [--profile P] [--prefix "
-        "DIR]\n"
-        "           every value in force and where it comes from\n"
-        "       xcloud policy install [--prefix DIR] [--machine M]... [--node N] FILE\n"
-        "           check it, show what changes (also in the plans of captured machines), put it\n"
-        "           in place\n"
-        "       xcloud policy arm [--prefix DIR]\n"
-        "           let the installed policy drain nodes\n"
-        "       xcloud policy slurm-conf [--cpus LIST] [--policy FILE] [--node NAME] [--machine "
-        "M]\n"
-        "           the words for slurm.conf that reserve the housekeeping CPUs\n"
-        "       xcloud policy learn [--machine M] [--node NAME] [--name CLASS] [--deadline SECONDS]\n"
-        "           a policy that says what this good node is\n",
-        out);
-    return rc;
-}
-
-static int take_job_nodes(struct options *o, const char *text)
-{
-    long number;
-    if (!xc_to_long(text, 1, 1000000, &number))
-        return cli_usage("policy", "--job-nodes is \"%.40s\"; expected a number", text);
-    o->job.job_nodes = (unsigned)number;
-    o->has_job = true;
-    return 0;
-}
-
-static int take_option(struct options *o, int option)
-{
-    switch (option) {
-    case POLICY:
-        o->policy = optarg;
-        return 0;
-    case NODE:
-        o->node = optarg;
-        return 0;
-    case MACHINE:
-        o->machine = o->machines[o->nmachines++] = optarg;
-        return 0;
-    case JSON:
-        o->json = true;
-        return 0;
-    case PARTITION:
-        o->job.partition = optarg;
-        o->has_job = true;
-        return 0;
-    case JOB_NODES:
-        return take_job_nodes(o, optarg);
-    case PROFILE:
-        o->profile = optarg;
-        return 0;
-    case PREFIX:
-        o->prefix = optarg;
-        return 0;
-    case CPUS:
-        o->cpus = optarg;
-        return 0;
-    case LIST_KEYS:
-        o->list_keys = true;
-        return 0;
-    default:
-        return usage(stderr, 2);
-    }
-}
+static const char help[] =
+    "usage: xcloud policy check FILE|-\n"
+    "           is it a policy? one line, exit 0; or its first error, exit 1\n"
+    "       xcloud policy explain [--policy FILE] [--node NAME] [--machine M] [--json]\n"
+    "                             [--partition P] [--job-nodes N] [--profile P] [--prefix "
+    "DIR]\n"
+    "           every value in force and where it comes from\n"
+    "       xcloud policy install [--prefix DIR] [--machine M]... [--node N] FILE\n"
+    "           check it, show what changes (also in the plans of captured machines), put it\n"
+    "           in place\n"
+    "       xcloud policy arm [--prefix DIR]\n"
+    "           let the installed policy drain nodes\n"
+    "       xcloud policy slurm-conf [--cpus LIST] [--policy FILE] [--node NAME] [--machine "
+    "M]\n"
+    "           the words for slurm.conf that reserve the housekeeping CPUs\n"
+    "       xcloud policy learn [--machine M] [--node NAME] [--name CLASS] [--deadline SECONDS]\n"
+    "           a policy that says what this good node is\n";
 
 static struct xc_places places_of(const struct options *o)
 {
@@ -542,28 +459,49 @@ static const struct {
     {"arm", arm},     {"slurm-conf", slurm_conf},
 };
 
+/* What the options say of a job, and the last of several machines. */
+static int settle(struct options *o)
+{
+    long number = 0;
+    if (o->job_nodes && !xc_to_long(o->job_nodes, 1, 1000000, &number))
+        return cli_usage("policy", "--job-nodes is \"%.40s\"; expected a number", o->job_nodes);
+    o->job.job_nodes = (unsigned)number;
+    o->has_job = o->job_nodes || o->job.partition;
+    o->machine = o->nmachines > 0 ? o->machines[o->nmachines - 1] : NULL;
+    return 0;
+}
+
 int cli_policy(int argc, char **argv)
 {
-    if (argc < 2)
-        return usage(stderr, 2);
+    if (argc < 2) {
+        fputs(help, stderr);
+        return 2;
+    }
     const char *name = argv[1];
-    if (xc_streq(name, "--help") || xc_streq(name, "help"))
-        return usage(stdout, 0);
+    if (xc_streq(name, "--help") || xc_streq(name, "-h") || xc_streq(name, "help")) {
+        fputs(help, stdout);
+        return 0;
+    }
     if (xc_streq(name, "learn"))
         return cli_learn(argc - 1, argv + 1);
     xc_autofree const char **machines = calloc((size_t)argc + 1, sizeof *machines);
     if (!machines)
         return 2;
     struct options o = {.machines = machines};
-    int option;
-    optind = 1;
-    while ((option = getopt_long(argc - 1, argv + 1, "", long_options, NULL)) != -1) {
-        if (option == HELP)
-            return usage(stdout, 0);
-        int rc = take_option(&o, option);
-        if (rc != 0)
-            return rc;
-    }
+    const struct cli_option options[] = {{"policy", .text = &o.policy},
+                                         {"node", .text = &o.node},
+                                         {"machine", .text = machines, .count = &o.nmachines},
+                                         {"json", .flag = &o.json},
+                                         {"partition", .text = &o.job.partition},
+                                         {"job-nodes", .text = &o.job_nodes},
+                                         {"profile", .text = &o.profile},
+                                         {"prefix", .text = &o.prefix},
+                                         {"cpus", .text = &o.cpus},
+                                         {"list-keys", .flag = &o.list_keys},
+                                         {0}};
+    int rc = cli_options("policy", argc - 1, argv + 1, options, help);
+    if (rc != CLI_GO || (rc = settle(&o)) != 0)
+        return rc;
     o.operands = argc - 1 - optind;
     o.operand = argv + 1 + optind;
     for (size_t i = 0; i < XC_COUNT(subcommands); i++)

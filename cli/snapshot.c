@@ -1,7 +1,6 @@
 /* xcloud snapshot: what is this machine? Writes it for the steps to read, prints it as JSON, or lets
  * hwloc say whether it is true. */
 #include <errno.h>
-#include <getopt.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -11,7 +10,7 @@
 
 struct request {
     const char *output, *machine, *node;
-    bool refresh, json, hwloc, help;
+    bool refresh, json, hwloc;
 };
 
 /* ---- JSON --------------------------------------------------------------------------------------------- */
@@ -308,72 +307,34 @@ static int run(const struct request *request)
     return rc;
 }
 
-static void help(void)
-{
-    puts(
-        "usage: xcloud snapshot [-o FILE] [--machine M] [--node NAME] [--refresh] [--json]\n"
-        "                       [--compare-hwloc]\n\n"
-        "Writes what this machine is to " XC_SNAPSHOT_FILE ", where steps read it.\n\n"
-        "  -o, --output FILE   write there instead\n"
-        "  --machine M         a captured machine: a directory (the snapshot goes below it) or an\n"
-        "                      archive (with -o)\n"
-        "  --node NAME         its name in slurm.conf\n"
-        "  --refresh           read ports, MIG, online CPUs and Slurm's reservation again, the "
-        "rest\n"
-        "                      only when the snapshot is of another boot\n"
-        "  --json              print it all; written only with -o\n"
-        "  --compare-hwloc     print what hwloc sees otherwise (status 1); written only with -o");
-}
-
-static int parse(int argc, char **argv, struct request *request)
-{
-    static const struct option options[] = {
-        {"output", required_argument, NULL, 'o'}, {"machine", required_argument, NULL, 'm'},
-        {"node", required_argument, NULL, 'n'},   {"refresh", no_argument, NULL, 'r'},
-        {"json", no_argument, NULL, 'j'},         {"compare-hwloc", no_argument, NULL, 'c'},
-        {"help", no_argument, NULL, 'h'},         {0},
-    };
-    opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, ":o:h", options, NULL)) != -1;)
-        switch (c) {
-        case 'o':
-            request->output = optarg;
-            break;
-        case 'm':
-            request->machine = optarg;
-            break;
-        case 'n':
-            request->node = optarg;
-            break;
-        case 'r':
-            request->refresh = true;
-            break;
-        case 'j':
-            request->json = true;
-            break;
-        case 'c':
-            request->hwloc = true;
-            break;
-        case 'h':
-            request->help = true;
-            break;
-        case ':':
-            return cli_usage("snapshot", "%s needs a value", argv[optind - 1]);
-        default:
-            return cli_usage("snapshot", "%s is no option of it", argv[optind - 1]);
-        }
-    if (optind < argc)
-        return cli_usage("snapshot", "\"%s\" is too much", argv[optind]);
-    return 0;
-}
+static const char help[] =
+    "usage: xcloud snapshot [-o FILE] [--machine M] [--node NAME] [--refresh] [--json]\n"
+    "                       [--compare-hwloc]\n\n"
+    "Writes what this machine is to " XC_SNAPSHOT_FILE ", where steps read it.\n\n"
+    "  -o, --output FILE   write there instead\n"
+    "  --machine M         a captured machine: a directory (the snapshot goes below it) or an\n"
+    "                      archive (with -o)\n"
+    "  --node NAME         its name in slurm.conf\n"
+    "  --refresh           read ports, MIG, online CPUs and Slurm's reservation again, the "
+    "rest\n"
+    "                      only when the snapshot is of another boot\n"
+    "  --json              print it all; written only with -o\n"
+    "  --compare-hwloc     print what hwloc sees otherwise (status 1); written only with -o\n";
 
 int cli_snapshot(int argc, char **argv)
 {
     struct request request = {0};
-    int rc = parse(argc, argv, &request);
-    if (rc == 0 && request.help)
-        help();
-    else if (rc == 0)
-        rc = run(&request);
-    return rc;
+    const struct cli_option options[] = {{"output", 'o', .text = &request.output},
+                                         {"machine", .text = &request.machine},
+                                         {"node", .text = &request.node},
+                                         {"refresh", .flag = &request.refresh},
+                                         {"json", .flag = &request.json},
+                                         {"compare-hwloc", .flag = &request.hwloc},
+                                         {0}};
+    int rc = cli_options("snapshot", argc, argv, options, help);
+    if (rc != CLI_GO)
+        return rc;
+    if (optind < argc)
+        return cli_usage("snapshot", "\"%s\" is too much", argv[optind]);
+    return run(&request);
 }

@@ -1,7 +1,6 @@
 /* xcloud topo: is the NCCL topology file right, and what would a right one be? */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,34 +15,16 @@ struct request {
     char **files;
 };
 
-enum { MACHINE = 256, POLICY, NODE, JSON, STRICT, SVG, HELP };
-
-static const struct option long_options[] = {
-    {"machine", required_argument, NULL, MACHINE},
-    {"policy", required_argument, NULL, POLICY},
-    {"node", required_argument, NULL, NODE},
-    {"output", required_argument, NULL, 'o'},
-    {"json", no_argument, NULL, JSON},
-    {"strict", no_argument, NULL, STRICT},
-    {"svg", no_argument, NULL, SVG},
-    {"help", no_argument, NULL, HELP},
-    {0},
-};
-
-static int usage(FILE *out, int rc)
-{
-    fputs("usage: xcloud topo lint [--strict] [--json] FILE…\n"
-          "       xcloud topo verify [--strict] [--json] [MACHINE] [FILE]\n"
-          "       xcloud topo generate [MACHINE] [-o FILE]\n"
-          "       xcloud topo normalize [-o FILE] FILE\n"
-          "       xcloud topo show [--svg] [MACHINE] [-o FILE] [FILE]\n"
-          "  MACHINE: [--machine DIR|ARCHIVE] [--policy FILE] [--node NAME]; without it this one.\n"
-          "  FILE: - is standard input; without one the policy's topo: file: on the machine.\n"
-          "  Exit status: 0 clean, or warnings without --strict; 1 warnings with --strict;\n"
-          "  2 errors, usage or input. xcloud-topo(7) explains the findings.\n",
-          out);
-    return rc;
-}
+static const char help[] =
+    "usage: xcloud topo lint [--strict] [--json] FILE…\n"
+    "       xcloud topo verify [--strict] [--json] [MACHINE] [FILE]\n"
+    "       xcloud topo generate [MACHINE] [-o FILE]\n"
+    "       xcloud topo normalize [-o FILE] FILE\n"
+    "       xcloud topo show [--svg] [MACHINE] [-o FILE] [FILE]\n"
+    "  MACHINE: [--machine DIR|ARCHIVE] [--policy FILE] [--node NAME]; without it this one.\n"
+    "  FILE: - is standard input; without one the policy's topo: file: on the machine.\n"
+    "  Exit status: 0 clean, or warnings without --strict; 1 warnings with --strict;\n"
+    "  2 errors, usage or input. xcloud-topo(7) explains the findings.\n";
 
 /* ---- files ----------------------------------------------------------------------------------------- */
 
@@ -251,35 +232,6 @@ static int show(const struct request *request)
 
 /* ---- the command ----------------------------------------------------------------------------------- */
 
-static int take_option(struct request *request, int option)
-{
-    switch (option) {
-    case MACHINE:
-        request->machine = optarg;
-        return 0;
-    case POLICY:
-        request->policy = optarg;
-        return 0;
-    case NODE:
-        request->node = optarg;
-        return 0;
-    case 'o':
-        request->output = optarg;
-        return 0;
-    case JSON:
-        request->json = true;
-        return 0;
-    case STRICT:
-        request->strict = true;
-        return 0;
-    case SVG:
-        request->svg = true;
-        return 0;
-    default:
-        return usage(stderr, 2);
-    }
-}
-
 int cli_topo(int argc, char **argv)
 {
     static const struct {
@@ -292,16 +244,18 @@ int cli_topo(int argc, char **argv)
                  {"show", show}};
     const char *names[XC_COUNT(verbs) + 1] = {0};
     struct request request = {0};
-    int option;
-    while ((option = getopt_long(argc, argv, "ho:", long_options, NULL)) != -1) {
-        if (option == HELP || option == 'h')
-            return usage(stdout, 0);
-        int rc = take_option(&request, option);
-        if (rc)
-            return rc;
+    const struct cli_option options[] = {
+        {"machine", .text = &request.machine}, {"policy", .text = &request.policy},
+        {"node", .text = &request.node},       {"output", 'o', .text = &request.output},
+        {"json", .flag = &request.json},       {"strict", .flag = &request.strict},
+        {"svg", .flag = &request.svg},         {0}};
+    int rc = cli_options("topo", argc, argv, options, help);
+    if (rc != CLI_GO)
+        return rc;
+    if (optind == argc) {
+        fputs(help, stderr);
+        return 2;
     }
-    if (optind == argc)
-        return usage(stderr, 2);
     const char *verb = argv[optind++];
     request.files = argv + optind;
     request.nfiles = argc - optind;

@@ -10,23 +10,13 @@
 
 static int usage(FILE *out, int status)
 {
-    fputs("usage: xcloud-inside [--json]\n"
-          "  What this process can see: CPUs, memory, GPUs, RDMA adapters, IMEX channels, the NCCL\n"
-          "  topology file, the other tasks' address, and NCCL's variables. Status 1: something fails.\n",
-          out);
+    fputs(
+        "usage: xcloud-inside [--json]\n"
+        "  What this process can see: CPUs, memory, GPUs, RDMA adapters, IMEX channels, the NCCL\n"
+        "  topology file, the other tasks' address, and NCCL's variables. Status 1: something "
+        "fails.\n",
+        out);
     return status;
-}
-
-/* A container may have no /sys: then the process alone is looked at. */
-static struct xc_node *read_node(struct xc_root *root)
-{
-    struct xc_node *node = NULL;
-    if (xc_node_read(root, NULL, &node, NULL) == 0)
-        return node;
-    node = calloc(1, sizeof *node);
-    if (node)
-        node->environment = XC_POD;
-    return node;
 }
 
 static int report(const struct xc_findings *findings, bool json)
@@ -47,7 +37,7 @@ static int run(bool json, struct xc_error *error)
     xc_autoroot struct xc_root *root = NULL;
     if (xc_root_open_dir("/", &root, error) < 0)
         return -1;
-    struct xc_node *node = read_node(root);
+    struct xc_node *node = xc_check_node_inside(root);
     struct xc_rules *rules = xc_rules_builtin();
     struct xc_check_live live = {.dma_latency_us = -1};
     struct xc_findings findings = {0};

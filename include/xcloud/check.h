@@ -172,6 +172,10 @@ int xc_check_live_load(const char *path, int64_t max_age_us, struct xc_check_liv
                        struct xc_error *error);
 void xc_check_live_clear(struct xc_check_live *live);
 
+/* The machine as a process of a job sees it: a container that shows no /sys is one without CPUs, of which
+ * the process alone is known. NULL: no memory. */
+struct xc_node *xc_check_node_inside(struct xc_root *root);
+
 struct xc_check_job {
     uint32_t id;
     const int *gpus; /* indices into node->gpus */

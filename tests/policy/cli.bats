@@ -39,6 +39,17 @@ teardown() {
     [[ "$output" == *"did you mean install?"* ]]
     run "$XCLOUD" policy check --bogus
     [ "$status" -eq 2 ]
+    local words
+    for words in "policy explain --polcy x" "check --polcy=x" "plan --polcy x" "host apply --polcy x" \
+        "topo verify --polcy x" "nccl --polcy x"; do
+        # shellcheck disable=SC2086
+        run "$XCLOUD" $words
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"did you mean --policy?"* ]]
+    done
+    run "$XCLOUD" check --json=3
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--json takes no value"* ]]
 }
 
 @test "explain names value, layer and line" {
