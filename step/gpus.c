@@ -51,6 +51,41 @@ static int entry_gpu(const struct xc_node *node, const int *open, size_t nopen, 
     return XC_NONE;
 }
 
+/* Whether a list names MIG instances by UUIDs of their own: what they are a part of only the devices tell.
+ * (MIG-GPU-UUID/…, before driver 470, says it.) */
+static bool names_instances(const char *list)
+{
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
+        at += strspn(at, " \t");
+        if (xc_starts(at, "MIG-") && !xc_starts(at, "MIG-GPU-"))
+            return true;
+    }
+    return false;
+}
+
+static bool is_in(const int *list, size_t count, int gpu)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i] == gpu)
+            return true;
+    return false;
+}
+
+/* The GPUs of a list: two instances of one count once. */
+static size_t listed(const struct xc_node *node, const int *open, size_t nopen, char *list,
+                     int *out)
+{
+    size_t count = 0;
+    for (char *entry; (entry = strsep(&list, ","));) {
+        int gpu = entry_gpu(node, open, nopen, xc_trim(entry));
+        if (gpu == XC_NONE)
+            break;
+        if (!is_in(out, count, gpu))
+            out[count++] = gpu;
+    }
+    return count;
+}
+
 /* Whether the step has every CPU that is online and not kept from it. */
 static bool whole_machine(const struct xc_step *step)
 {
@@ -78,18 +113,12 @@ size_t task_gpus(const struct xc_step *step, const struct xc_step_host *host, in
     if (!said && nopen == step->node->ngpus && !whole_machine(step)) {
         /* no GPU was asked of Slurm, and none is denied: a part of a node has no claim on any */
         count = 0;
-    } else if (!said || strstr(list, "MIG-") == list) {
-        /* nothing said, or MIG instances, whose parents only the devices tell: all that can be opened */
+    } else if (!said || names_instances(list)) {
+        /* all that can be opened: with ConstrainDevices the parents of the instances */
         memcpy(out, open, nopen * sizeof *out);
         count = nopen;
     } else {
-        char *rest = list;
-        for (char *entry; count < step->node->ngpus && (entry = strsep(&rest, ","));) {
-            int gpu = entry_gpu(step->node, open, nopen, xc_trim(entry));
-            if (gpu == XC_NONE)
-                break;
-            out[count++] = gpu;
-        }
+        count = listed(step->node, open, nopen, list, out);
     }
     free(open);
     return count;

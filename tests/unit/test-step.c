@@ -434,6 +434,36 @@ static void tasks_that_see_different_gpus_follow_their_own(void **state)
     assert_int_equal(launch.record.tasks[1].gpus[0], 0);
 }
 
+#define UUID "GPU-5ec2e7a1-dead-4bee-8f00-00000000000"
+static void gpus_and_mig_instances_are_known_by_uuid(void **state)
+{
+    (void)state;
+    need_two_cpus();
+    with_launch(whole, .policy = BIND,
+                .gpus = {UUID "1", "GPU-5ec2e7a1-dead-4bee-8f00-000000000000"});
+    play(&whole);
+    assert_int_equal(whole.record.tasks[0].gpus[0], 1);
+    assert_int_equal(whole.record.tasks[1].gpus[0], 0);
+    /* two instances of one GPU are its GPU, once; an unknown one ends the list, as CUDA does */
+    with_launch(
+        old, .policy = BIND,
+        .gpus = {"MIG-" UUID "1/1/0, MIG-" UUID "1/2/0", "MIG-" UUID "0/1/0,MIG-GPU-0/1/0,1"});
+    play(&old);
+    assert_int_equal(old.record.tasks[0].ngpus, 1);
+    assert_int_equal(old.record.tasks[0].gpus[0], 1);
+    assert_int_equal(old.record.tasks[1].ngpus, 1);
+    assert_int_equal(old.record.tasks[1].gpus[0], 0);
+    assert_string_equal(old.cpus[0], "0");
+    assert_string_equal(old.cpus[1], "1");
+    /* instances with UUIDs of their own: what can be opened is shared out by rank */
+    with_launch(
+        new, .policy = BIND,
+        .gpus = {"MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", UUID "1,MIG-c6d4f1ef-42e4-5de3"});
+    play(&new);
+    assert_int_equal(new.record.tasks[0].gpus[0], 0);
+    assert_int_equal(new.record.tasks[1].gpus[0], 1);
+}
+
 static void memory_follows_the_gpu_and_is_read_back(void **state)
 {
     (void)state;
@@ -1520,6 +1550,7 @@ int main(void)
         launch_test(the_library_speaks_one_abi),
         launch_test(each_task_is_bound_beside_its_gpu_and_recorded),
         launch_test(tasks_that_see_different_gpus_follow_their_own),
+        launch_test(gpus_and_mig_instances_are_known_by_uuid),
         launch_test(memory_follows_the_gpu_and_is_read_back),
         launch_test(a_task_that_does_not_come_is_not_waited_for_long),
         launch_test(an_id_that_is_no_task_of_the_step_is_left_alone),
