@@ -187,10 +187,16 @@ void use_housekeeping(const char *list)
 static void say_late(const struct program *program, struct shared *shared,
                      const struct xc_guard *guard, bool stuck)
 {
-    say(shared, SAY_ERROR, "no answer within %u ms%s%s%s: nothing is known of this node%s",
-        *guard->deadline_ms, guard->hangs_in[0] ? ", it hangs in " : "", guard->hangs_in,
-        stuck ? ", and not even SIGKILL ends it" : "",
-        program->kind == XC_HEALTH ? "" : ", and the job goes on");
+    const char *dies = stuck ? ", and not even SIGKILL ends it" : "";
+    const char *in = guard->hangs_in[0] ? ", it hangs in " : "";
+    if (shared->wish == WISH_DRAIN && shared->finished)
+        say(shared, SAY_ERROR, "%s %s: no answer within %u ms%s%s%s. It would be: %s",
+            program->node, shared->allowed ? "may be drained, and is not used" : "is not drained",
+            *guard->deadline_ms, in, guard->hangs_in, dies, shared->reason);
+    else
+        say(shared, SAY_ERROR, "no answer within %u ms%s%s: nothing is known of this node%s%s",
+            *guard->deadline_ms, in, guard->hangs_in, dies,
+            program->kind == XC_HEALTH ? "" : ", and the job goes on");
 }
 
 /* Who does not die is remembered: the child itself, and what it has started to ask devices. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -608,6 +609,25 @@ static void conclude(struct work *work)
         tally_add(work->program, name, 1);
 }
 
+/* ---- where we keep things ---------------------------------------------------------------------------------------- */
+
+/* What others can write is not believed when it is read; why nothing is remembered must be said. */
+static void judge_directory(struct work *work, const char *name)
+{
+    struct stat st;
+    xc_autotext struct xc_text path = XC_TEXT_INIT;
+    xc_text_addf(&path, "%s%s", work->program->prefix ? work->program->prefix : "", name);
+    if (path.failed || stat(path.data, &st) < 0)
+        return; /* what could not be written there is said then */
+    if (S_ISDIR(st.st_mode) && (st.st_uid == 0 || st.st_uid == geteuid()) &&
+        !(st.st_mode & (S_IWGRP | S_IWOTH)))
+        return;
+    say(work->shared, SAY_WARNING,
+        "%s belongs to uid %u, mode %04o: what is kept there is not believed; chown root and chmod "
+        "755 mend it",
+        path.data, (unsigned)st.st_uid, (unsigned)st.st_mode & 07777u);
+}
+
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
 
 static void work_clear(struct work *work)
@@ -627,6 +647,8 @@ static void work_clear(struct work *work)
 static void check_all(struct work *work)
 {
     struct xc_error error = {0};
+    judge_directory(work, XC_RUN_DIR);
+    judge_directory(work, XC_STATE_DIR);
     if (load_policy(work) != 0)
         return;
     if (make_rules(work, &error) < 0) {
