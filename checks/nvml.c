@@ -274,7 +274,7 @@ static void closed_devices(unsigned known, int out)
     char path[32];
     for (unsigned i = 0; i < GPUS_MAX; i++) {
         snprintf(path, sizeof path, "/dev/nvidia%u", i);
-        nodes += access(path, F_OK) == 0;
+        nodes += access(path, F_OK) == 0 || errno != ENOENT; /* closed: EPERM, to this too */
     }
     for (unsigned i = 0; i < GPUS_MAX && nodes > known; i++) {
         snprintf(path, sizeof path, "/dev/nvidia%u", i);

@@ -4,10 +4,17 @@
  * binding every task reads the same numbers (Slurm 22.05 to 26.05, gres_common.c). access(2) on the
  * device file is refused for devices that the cgroup denies (v1 and v2), and opens nothing.
  */
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "internal.h"
+
+/* A device file that cgroup v2 denies: EPERM, even to the question whether it is there (Linux 6.18). */
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0 || errno == EPERM || errno == EACCES;
+}
 
 /* Indices of the GPUs whose device file this task may open; all of them when no file is there (a
  * container without devices says nothing). */
@@ -25,7 +32,7 @@ static size_t accessible(const struct xc_step *step, int *out)
         if (access(path, R_OK | W_OK) == 0)
             out[count++] = (int)i;
         else if (!any_file)
-            any_file = access(path, F_OK) == 0;
+            any_file = is_there(path);
     }
     if (any_file || count > 0)
         return count;
