@@ -22,6 +22,23 @@ static const struct xc_check_param count_params[] = {
     {0},
 };
 
+/* Selectors that match nothing would let every other check of NICs pass over a node without any. */
+static void none_expected(const struct xc_check_input *in, struct xc_findings *out)
+{
+    bool gpus = in->node->ngpus > 0 || in->rules->expect.has_gpus, any = false;
+    for (size_t i = 0; i < in->node->nnics; i++)
+        any |= chk_is_rail(in, i);
+    if (gpus && !any && chk_names_nics(in))
+        chk_say(out, XC_CHECK_WARN,
+                (struct chk_words){.hint =
+                                       "lspci -nn says what there is; expect: nics: count makes "
+                                       "it a failure when they are gone"},
+                "the policy names compute NICs (nics: compute:), and none of %zu here is one",
+                in->node->nnics);
+    else
+        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "the policy expects no number of NICs");
+}
+
 static void run_count(const struct xc_check_input *in, struct xc_findings *out)
 {
     long want = (long)in->rules->expect.nic_count;
@@ -29,7 +46,7 @@ static void run_count(const struct xc_check_input *in, struct xc_findings *out)
     bool asked = chk_param_number(in, "count", &want) || want > 0;
     snprintf(text, sizeof text, "%ld", want);
     if (!asked) {
-        chk_say(out, XC_CHECK_NA, (struct chk_words){0}, "the policy expects no number of NICs");
+        none_expected(in, out);
         return;
     }
     size_t have = 0;

@@ -497,6 +497,10 @@ static const struct row rows[] = {
 
     /* ---- nic ---- */
     {"nic.count", H100, NULL, {0}, PASS, "8 compute NICs"},
+    /* selectors that match nothing: the checks of ports would all be n/a */
+    {"nic.count", H100, NULL, {0}, WARN, "names compute NICs (nics: compute:), and none of 11 here is one",
+     .policy = "  nics: { compute: { pci: \"ffff:0001\" } }\n"},
+    {"nic.count", LAPTOP, NULL, {0}, NA, "expects no number", .policy = "  nics: { compute: { pci: \"ffff:0001\" } }\n"},
     {"nic.count", H100, "count: 10", {0}, FAIL, "8 compute NICs; want 10"},
     {"nic.count", H100, NULL, {"-/sys/class/infiniband/mlx5_3", "-*/infiniband/mlx5_3"}, FAIL, "7 compute NICs; want 8"},
     {"nic.count", GB200, NULL, {0}, NA, "expects no number of NICs"},
