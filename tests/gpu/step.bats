@@ -8,6 +8,15 @@ setup_file() { gpu_cluster_up; }
 teardown_file() { gpu_cluster_down; }
 setup() { bind_policy <<<'cpus: {housekeeping: none}'; }
 
+lines_name_the_gpu() { # SED: behind "task N" and this stands the PCI address that the driver gave the task
+    local task bdf
+    for task in $(seq 0 $((gpus - 1))); do
+        bdf=$(sed -n "s/^task $task$1//p" <<<"$output")
+        [ -n "$bdf" ]
+        contains "$(awk -v t="$task" '$1 == "n1" && $2 == t' <<<"$output")" "$bdf"
+    done
+}
+
 @test "the machine's GPUs are those of the driver" {
     run -0 xcloud snapshot --json -o "$DIR/home/snapshot"
     expect count "$(grep -o '"uuid": "GPU-' <<<"$output" | wc -l)" "$gpus"
@@ -36,21 +45,13 @@ setup() { bind_policy <<<'cpus: {housekeeping: none}'; }
 @test "tasks that share all GPUs: each has its own by number, and the line says what the driver says" {
     run -0 as_user srun -n"$gpus" --gres=gpu:"$gpus" --xcloud-bind=verbose bash -c \
         'echo "task $SLURM_PROCID: $(nvidia-smi -i "$SLURM_LOCALID" --query-gpu=uuid,pci.bus_id --format=csv,noheader | tr A-Z a-z)"'
-    for task in $(seq 0 $((gpus - 1))); do
-        bdf=$(sed -n "s/^task $task: .*, 0000//p" <<<"$output")
-        [ -n "$bdf" ]
-        contains "$(awk -v t="$task" '$1 == "n1" && $2 == t' <<<"$output")" "$bdf"
-    done
+    lines_name_the_gpu ': .*, 0000'
 }
 
 @test "each task is told its own GPU, though all read CUDA_VISIBLE_DEVICES=0" {
     run -0 as_user srun -n"$gpus" --gpus-per-task=1 --xcloud-bind=verbose bash -c \
         'echo "task $SLURM_PROCID sees $CUDA_VISIBLE_DEVICES: $(nvidia-smi --query-gpu=pci.bus_id --format=csv,noheader | tr A-Z a-z | sed "s/^0000//")"'
-    for task in $(seq 0 $((gpus - 1))); do
-        bdf=$(sed -n "s/^task $task sees 0: //p" <<<"$output")
-        [ -n "$bdf" ]
-        contains "$(awk -v t="$task" '$1 == "n1" && $2 == t' <<<"$output")" "$bdf"
-    done
+    lines_name_the_gpu ' sees 0: '
 }
 
 @test "gpus=restrict: a program of a task finds its own GPU alone, by CUDA" {
@@ -62,11 +63,7 @@ count, bus = ctypes.c_int(), ctypes.create_string_buffer(32)
 assert cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
 assert cuda.cuDeviceGetPCIBusId(bus, 32, 0) == 0
 print(count.value, bus.value.decode().lower())")"'
-    for task in $(seq 0 $((gpus - 1))); do
-        bdf=$(sed -n "s/^task $task: 1 //p" <<<"$output")
-        [ -n "$bdf" ]
-        contains "$(awk -v t="$task" '$1 == "n1" && $2 == t' <<<"$output")" "$bdf"
-    done
+    lines_name_the_gpu ': 1 '
 }
 
 @test "devices stay constrained: a step without GPUs opens none" {
