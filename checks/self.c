@@ -95,10 +95,27 @@ static const struct xc_check cgroup = {
 
 /* ---- self.state ------------------------------------------------------------------------------------- */
 
+/* The programs believe nothing that others may have written. */
+static bool believed(const struct xc_check_input *in, struct xc_findings *out, const char *file)
+{
+    struct xc_error error = {0};
+    if (xc_root_trusted(in->root, file, &error) == 0 || error.code != XC_EOWNER)
+        return true;
+    chk_say(
+        out, chk_bad(in),
+        (struct chk_words){.device = file, .hint = "chown root and chmod go-w, all of its path"},
+        "what is kept there is not believed: %s", error.message);
+    return false;
+}
+
 static void run_state(const struct xc_check_input *in, struct xc_findings *out)
 {
     bool disk = xc_root_exists(in->root, XC_STATE_DIR),
          memory = xc_root_exists(in->root, XC_RUN_DIR);
+    bool good = (!disk || believed(in, out, XC_CHECK_STATE_FILE)) &
+                (!memory || believed(in, out, XC_RUN_DIR "/tally"));
+    if (!good)
+        return;
     if (disk || memory)
         chk_say(out, XC_CHECK_PASS, (struct chk_words){0}, "%s", disk ? XC_STATE_DIR : XC_RUN_DIR);
     else

@@ -690,6 +690,8 @@ static const struct row rows[] = {
     {"self.cgroup", GB200, "", {0}, NA, "no steps run here"},
 
     {"self.state", H100, "", {0}, PASS, "/var/lib/xcloud"},
+    {"self.state", H100, "", {"/var/lib/xcloud/counters=untrusted"}, FAIL, "/var/lib/xcloud/counters: what is kept there is not believed"},
+    {"self.state", H100, NULL, {"/run/xcloud/tally=untrusted"}, WARN, "/run/xcloud/tally: what is kept there is not believed"},
     {"self.state", GB200, "", {0}, FAIL, "neither /var/lib/xcloud nor /run/xcloud"},
 
     /* ---- a process of a job ---- */
