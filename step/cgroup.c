@@ -170,6 +170,17 @@ int cpuset_effective(const struct step_cpuset *cpuset, struct xc_set *cpus, stru
     return 0;
 }
 
+bool cpuset_constrained(const struct step_cpuset *cpuset)
+{
+    static const char *const files[] = {"cpuset.cpus", "../cpuset.cpus", "../../cpuset.cpus"};
+    for (size_t i = 0; !cpuset->v1 && i < XC_COUNT(files); i++) {
+        xc_autofree char *text = read_at(cpuset->fd, files[i], NULL);
+        if (text && *xc_trim(text))
+            return true;
+    }
+    return cpuset->v1;
+}
+
 void cpuset_job_cpus(const struct step_cpuset *cpuset, struct xc_set *cpus)
 {
     const char *file = cpuset->v1 ? "../cpuset.effective_cpus" : "../../cpuset.cpus.effective";

@@ -65,16 +65,29 @@ static void masks_free(struct masks *masks)
     free(masks->set);
 }
 
-/* Without a cpuset of its own the step has what Slurm's masks give its tasks together. */
-static int allowed_by_masks(const struct masks *masks, struct xc_set *cpus, struct xc_set *mems,
-                            const struct xc_node *node)
+/* What Slurm's masks give the tasks together: without ConstrainCores that is what the step has. */
+static void given_by_masks(const struct xc_step *step, struct xc_set *cpus)
 {
-    for (unsigned i = 0; i < masks->count; i++)
-        xc_set_or(cpus, &masks->set[i]);
-    if (masks->count == 0)
-        xc_node_online(node, cpus);
-    xc_node_cpu_numas(node, mems);
+    struct masks masks = masks_take(step);
+    for (unsigned i = 0; i < masks.count; i++)
+        xc_set_or(cpus, &masks.set[i]);
+    masks_free(&masks);
+}
+
+static int allowed_by_masks(const struct xc_step *step, struct xc_set *cpus, struct xc_set *mems)
+{
+    given_by_masks(step, cpus);
+    if (step->ntasks == 0)
+        xc_node_online(step->node, cpus);
+    xc_node_cpu_numas(step->node, mems);
     return cpus->failed || mems->failed ? -1 : 0;
+}
+
+/* The others' CPUs are not this step's, though its cpuset has them too. */
+static void keep_to(struct xc_set *cpus, const struct xc_set *given)
+{
+    if (xc_set_intersects(cpus, given))
+        xc_set_and(cpus, given);
 }
 
 /* Whether so many housekeeping CPUs are in the step that taking them out would leave ranks without
@@ -174,21 +187,24 @@ static void finish(struct xc_step *step, pid_t pid)
     struct xc_error error = {0};
     xc_autoset struct xc_set allowed = XC_SET_EMPTY, mems = XC_SET_EMPTY;
     xc_autoset struct xc_set housekeeping = XC_SET_EMPTY, job = XC_SET_EMPTY;
+    xc_autoset struct xc_set given = XC_SET_EMPTY, own = XC_SET_EMPTY;
     if (cpuset_find(step, pid, &cpuset, &error) < 0)
         say_error(step, &error);
     int rc = cpuset.fd >= 0 ? cpuset_effective(&cpuset, &allowed, &mems, &error) : -1;
-    if (rc < 0) {
-        struct masks masks = masks_take(step);
-        rc = allowed_by_masks(&masks, &allowed, &mems, step->node);
-        masks_free(&masks);
-    } else {
+    if (rc < 0)
+        rc = allowed_by_masks(step, &allowed, &mems);
+    else if (cpuset_constrained(&cpuset))
         cpuset_job_cpus(&cpuset, &job);
-    }
-    table_put_set(&step->table, TABLE_ALLOWED, &allowed);
+    else
+        given_by_masks(step, &given);
+    xc_set_copy(&own, &allowed);
+    keep_to(&own, &given);
+    table_put_set(&step->table, TABLE_ALLOWED, &own);
     const struct xc_rules *rules = step->exclude ? step->node_rules : step->rules;
     if (rc == 0 && xc_plan_housekeeping(step->node, rules, &housekeeping, NULL, &error) < 0)
         say_error(step, &error);
     exclude(step, &cpuset, &job, &allowed, &housekeeping, &mems);
+    keep_to(&allowed, &given);
     xc_set_andnot(&job, &allowed);
     xc_set_andnot(&job, &housekeeping);
     step->table.head->job_cores = xc_node_count_cores(step->node, &job);

@@ -169,6 +169,9 @@ int cpuset_find(const struct xc_step *step, pid_t pid, struct step_cpuset *out,
 void cpuset_close(struct step_cpuset *cpuset);
 int cpuset_effective(const struct step_cpuset *cpuset, struct xc_set *cpus, struct xc_set *mems,
                      struct xc_error *error);
+/* Whether Slurm has said which CPUs the step has. Without ConstrainCores it has on v2 a cpuset with all of
+ * the machine's. */
+bool cpuset_constrained(const struct step_cpuset *cpuset);
 /* CPUs of the job's cpuset, one level up; empty when it cannot be told. */
 void cpuset_job_cpus(const struct step_cpuset *cpuset, struct xc_set *cpus);
 /* On v1 Slurm gives the step's directory to its user, and a process of his other steps can have made

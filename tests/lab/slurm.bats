@@ -42,6 +42,19 @@ bound_and_refused() {
 @test "ConstrainCores=no: bound all the same, and housekeeping is refused: on v2 a step can have a cpuset" {
     slurm_with ConstrainCores=no </dev/null
     bound_and_refused
+    # and a part of the node keeps to the CPUs that Slurm gave it, whatever the cpuset says
+    policy <<<'cpus: {housekeeping: none}'
+    guest - <<EOF
+cd /home/lab
+runuser -u lab -- srun -Q -n2 -c2 --gres=gpu:2 bash -c '$allowed; sleep 8' >first 2>/dev/null &
+until [ "\$(wc -l <first)" = 2 ]; do sleep 0.2; done
+runuser -u lab -- srun -Q -n2 -c2 --gres=gpu:2 bash -c '$allowed' >second 2>/dev/null
+wait
+EOF
+    expect first "$(guest 'sort /home/lab/first')" "0-1
+2-3"
+    expect second "$(guest 'sort /home/lab/second')" "4-5
+6-7"
 }
 
 @test "task/affinity alone: the same" {

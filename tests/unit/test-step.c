@@ -1136,6 +1136,27 @@ static void a_step_directory_without_the_controller_is_no_cpuset(void **state)
     assert_int_equal(cg.found.fd, -1);
 }
 
+static void a_cpuset_that_slurm_has_not_set_is_told_from_one_that_it_has(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"cg/v2/s/job_5/cpuset.cpus",
+                                        "cg/v2/s/job_5/step_0/cpuset.cpus",
+                                        "cg/v2/s/job_5/step_0/user/cpuset.cpus"};
+    for (size_t i = 0; i < XC_COUNT(files); i++) {
+        xc_cleanup(look_away) struct cgroups cg = {0};
+        look(&cg, V2("/s/job_5/step_0/user/task_0"), "v2/s/job_5/step_0/user");
+        assert_false(cpuset_constrained(&cg.found));
+        for (size_t k = 0; k < XC_COUNT(files); k++)
+            put(files[k], "\n");
+        assert_false(cpuset_constrained(&cg.found));
+        put(files[i], "0-3\n");
+        assert_true(cpuset_constrained(&cg.found));
+    }
+    xc_cleanup(look_away) struct cgroups v1 = {0};
+    look(&v1, V1("/slurm/job_5/step_0/task_0"), "v1/slurm/job_5/step_0");
+    assert_true(cpuset_constrained(&v1.found));
+}
+
 static void a_link_in_place_of_the_step_directory_is_not_followed(void **state)
 {
     (void)state;
@@ -1592,6 +1613,7 @@ int main(void)
         launch_test(the_newest_records_stay_and_those_of_running_steps),
         launch_test(the_steps_directory_is_found_in_every_layout),
         launch_test(a_step_directory_without_the_controller_is_no_cpuset),
+        launch_test(a_cpuset_that_slurm_has_not_set_is_told_from_one_that_it_has),
         launch_test(a_link_in_place_of_the_step_directory_is_not_followed),
         launch_test(a_process_that_is_gone_is_an_error),
         launch_test(a_v1_cpuset_gets_other_cpus_of_its_job),
