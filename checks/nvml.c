@@ -119,6 +119,7 @@ struct gpu {
     const struct nvml *nvml;
     nvml_device device;
     unsigned index;
+    bool counts; /* the errors of its links are wanted, too */
     int out;
 };
 
@@ -224,7 +225,7 @@ static void links(const struct gpu *gpu)
         if (!good(gpu, "link_state", gpu->nvml->link_state(gpu->device, link, &active)))
             continue;
         chk_probe_line(gpu->out, "link %u:%u up %d", gpu->index, link, active);
-        if (active)
+        if (active && gpu->counts)
             link_errors(gpu, link);
     }
 }
@@ -244,9 +245,9 @@ static void fabric(const struct gpu *gpu)
     chk_probe_line(gpu->out, "gpu %u fabric_clique %u", gpu->index, info.clique);
 }
 
-static void one_gpu(const struct nvml *nvml, unsigned index, int out)
+static void one_gpu(const struct nvml *nvml, unsigned index, bool counts, int out)
 {
-    struct gpu gpu = {.nvml = nvml, .index = index, .out = out};
+    struct gpu gpu = {.nvml = nvml, .index = index, .counts = counts, .out = out};
     struct nvml_pci pci = {0};
     struct xc_bdf bdf;
     char text[XC_BDF_TEXT];
@@ -294,7 +295,8 @@ int chk_probe_nvml(const struct xc_check_input *input, unsigned deadline_ms, int
     char version[96] = "";
     unsigned count = 0;
     int rc;
-    (void)input;
+    /* the longest part by far, and a job waits: a prolog leaves it to health */
+    bool counts = input->at != XC_AT_PROLOG;
     (void)deadline_ms;
     if (!load(&nvml, out)) {
         chk_probe_line(out, "end");
@@ -315,7 +317,7 @@ int chk_probe_nvml(const struct xc_check_input *input, unsigned deadline_ms, int
     if (rc == NVML_SUCCESS)
         closed_devices(count, out);
     for (unsigned i = 0; i < count && i < GPUS_MAX; i++)
-        one_gpu(&nvml, i, out);
+        one_gpu(&nvml, i, counts, out);
     chk_probe_line(out, "end");
     return 0;
 }
