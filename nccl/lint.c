@@ -51,6 +51,14 @@ static const struct xc_nccl_value *get(const struct lint *lint, const char *name
     return xc_nccl_get(lint->in->values, name);
 }
 
+static bool is_said(const struct lint *lint, const struct xc_nccl_value *value)
+{
+    for (size_t i = 0; i < lint->out->count; i++)
+        if (xc_streq(lint->out->list[i].name, value->name))
+            return true;
+    return false;
+}
+
 static bool is(const struct xc_nccl_value *value, const char *wanted)
 {
     return value && xc_streq(value->value, wanted);
@@ -145,7 +153,7 @@ static void by_table(struct lint *lint, const struct xc_nccl_value *value)
         say(lint, value, false, "take it away for production", "%s",
             *known->note && !xc_streq(value->name, "NCCL_DEBUG") ? known->note
                                                                  : "for finding faults");
-    else if (known->flags & XC_NCCL_TUNING)
+    else if ((known->flags & XC_NCCL_TUNING) && !is_said(lint, value))
         say(lint, value, false, "keep it only with a measurement on this fabric", "%s",
             *known->note ? known->note : "in the place of what NCCL works out for each machine");
 }
@@ -158,6 +166,43 @@ static void levels(struct lint *lint, const char *name)
     if (value && strspn(value->value, "0123456789") == strlen(value->value) && *value->value)
         say(lint, value, false, "LOC, NVL, PIX, PXB, PHB or SYS",
             "the numbers are old, and their meaning has changed between releases");
+}
+
+/* NCCL_ALGO and NCCL_PROTO: "Ring,Tree", "^LL128", "AllReduce:Tree;Broadcast:^NVLS" (parseList of NCCL's
+ * src/graph/tuning.cc; the words of 2.30, most of which are as old as the variables). */
+static void enabled(struct lint *lint, const char *name, const char *const *words)
+{
+    static const char *const calls[] = {"Broadcast",     "Reduce",    "AllGather",
+                                        "ReduceScatter", "AllReduce", NULL};
+    const struct xc_nccl_value *value = get(lint, name);
+    const char *at = value ? value->value : "";
+    while (*at) {
+        at += *at == '^';
+        size_t length = strcspn(at, ",;:");
+        const char *const *known = at[length] == ':' ? calls : words;
+        char word[32], fix[80];
+        snprintf(word, sizeof word, "%.*s", (int)length, at);
+        while (*known && strcasecmp(*known, word) != 0)
+            known++;
+        if (length > 0 && !*known) {
+            const char *near = xc_nearest(word, at[length] == ':' ? calls : words);
+            snprintf(fix, sizeof fix, near ? "did you mean %s?" : "", near);
+            say(lint, value, true, fix,
+                "\"%s\" is none of its words: NCCL ends the job (before 2.24: does without it)",
+                word);
+            return;
+        }
+        at += length + (at[length] != '\0');
+    }
+}
+
+static void words(struct lint *lint)
+{
+    static const char *const algorithms[] = {"Tree", "Ring",     "CollNetDirect", "CollNetChain",
+                                             "NVLS", "NVLSTree", "PAT",           NULL};
+    static const char *const protocols[] = {"LL", "LL128", "Simple", NULL};
+    enabled(lint, "NCCL_ALGO", algorithms);
+    enabled(lint, "NCCL_PROTO", protocols);
 }
 
 static void contradictions(struct lint *lint)
@@ -306,11 +351,26 @@ static void release(struct lint *lint)
             xc_nccl_release_text(lint->in->release, text), rules->nccl_version);
 }
 
+/* What is wrong before what should be looked at, each in its order. */
+static void worst_first(struct xc_nccl_findings *findings)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < findings->count; i++) {
+        struct xc_nccl_finding one = findings->list[i];
+        if (!one.error)
+            continue;
+        memmove(&findings->list[wrong + 1], &findings->list[wrong],
+                (i - wrong) * sizeof *findings->list);
+        findings->list[wrong++] = one;
+    }
+}
+
 int xc_nccl_lint(const struct xc_nccl_input *input, struct xc_nccl_findings *out,
                  struct xc_error *error)
 {
     struct lint lint = {.in = input, .out = out};
     release(&lint);
+    words(&lint);
     for (size_t i = 0; i < input->values->count; i++)
         if (xc_starts(input->values->list[i].name, "NCCL_"))
             by_table(&lint, &input->values->list[i]);
@@ -318,6 +378,7 @@ int xc_nccl_lint(const struct xc_nccl_input *input, struct xc_nccl_findings *out
     cpus(&lint);
     adapters(&lint);
     topology(&lint);
+    worst_first(out);
     return out->failed ? xc_error_nomem(error) : 0;
 }
 
