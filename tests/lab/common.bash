@@ -19,6 +19,15 @@ lab_down() { "$HERE/lab" stop; }
 guest() { "$HERE/lab" run "$@" 3>&-; } # as root
 as_user() { guest "cd /home/lab && runuser -u lab -- $*"; }
 
+# A batch job, until it has ended: sbatch --wait looks after 2, 10, 42 and 74 s.
+batch() { # SBATCH-ARGUMENTS…
+    guest - <<EOF
+cd /home/lab
+job=\$(runuser -u lab -- sbatch --parsable $*)
+while [ -n "\$(squeue -h -j "\$job" 2>/dev/null)" ]; do sleep 0.5; done
+EOF
+}
+
 policy() { # a policy that binds; its defaults from standard input
     { printf "cat >/etc/xcloud/policy.yaml <<'Y'\nversion: 1\nmode: bind\ndefaults:\n"; sed 's/^/  /'; echo Y; } | guest -
 }

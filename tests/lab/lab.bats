@@ -95,7 +95,7 @@ srun --overlap -n1 -c16 bash -c 'taskset -c 9 true 2>/dev/null || echo overlap r
 wait
 S
 EOF
-    as_user sbatch -Q --wait --exclusive -n1 -c16 -o job.out job.sh
+    batch --exclusive -n1 -c16 -o job.out job.sh
     expect output "$(guest sort /home/lab/job.out)" "batch refused
 off refused
 overlap refused"
@@ -166,7 +166,7 @@ for i in 1 2 3 4; do srun -Q --mpi=none --overlap -n1 -c2 sh -c 'echo begun; exe
 until [ "\$(grep -c begun job.out)" = 4 ]; do sleep 0.2; done
 S
 EOF
-    as_user sbatch -Q --wait --exclusive -n1 -c16 -o job.out job.sh
+    batch --exclusive -n1 -c16 -o job.out job.sh
     lacks "$(guest cat /home/lab/job.out)" failed
     for _ in $(seq 20); do # the job's last step goes a moment later
         left=$(left_behind)

@@ -41,7 +41,7 @@ srun --overlap -n1 -c16 --xcloud-bind=off bash -c 'taskset -c 8 true 2>/dev/null
 srun --overlap -n1 -c16 bash -c 'taskset -c 9 true 2>/dev/null || echo overlap refused'
 S
 EOF
-    as_user sbatch -Q --wait --exclusive -n1 -c16 -o job.out job.sh
+    batch --exclusive -n1 -c16 -o job.out job.sh
     expect output "$(guest sort /home/lab/job.out)" "batch refused
 off refused
 overlap refused"
