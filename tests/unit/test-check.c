@@ -803,6 +803,19 @@ static bool somebody_has_gpu_two(void)
     return has;
 }
 
+static bool judged_in_private_dev(dev_t gpu)
+{
+    int status = 0;
+    pid_t judge = fork();
+    if (judge == 0) {
+        in_private_dev("/dev/nvidia2", gpu);
+        _exit(somebody_has_gpu_two());
+    }
+    waitpid(judge, &status, 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) < 2);
+    return WEXITSTATUS(status);
+}
+
 static void a_gpu_is_open_by_its_device_number_whatever_a_process_calls_it(void **state)
 {
     (void)state;
@@ -821,18 +834,95 @@ static void a_gpu_is_open_by_its_device_number_whatever_a_process_calls_it(void 
                  {"/dev/nvidia2", makedev(1, 3), O_RDONLY, false}};
     for (size_t i = 0; i < XC_COUNT(cases); i++) {
         pid_t pid = holder(cases[i].name, cases[i].device, cases[i].flags);
-        pid_t judge = fork();
-        if (judge == 0) {
-            in_private_dev("/dev/nvidia2", gpu);
-            _exit(somebody_has_gpu_two());
-        }
-        int status = 0;
-        waitpid(judge, &status, 0);
+        bool has = judged_in_private_dev(gpu);
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
-        assert_true(WIFEXITED(status));
-        if (WEXITSTATUS(status) != cases[i].has)
-            fail_msg("case %zu: %d", i, WEXITSTATUS(status));
+        if (has != cases[i].has)
+            fail_msg("case %zu: %d", i, has);
+    }
+}
+
+/* A cgroup as Slurm makes them, of the kind that this kernel has; false: it cannot be made here. */
+static bool make_job_cgroup(unsigned job, char *path, size_t size)
+{
+    char command[400];
+    bool v2 = access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0;
+    snprintf(path, size,
+             v2 ? "/sys/fs/cgroup/xcloud-test-%d/n_slurmstepd.scope/job_%u"
+                : "/sys/fs/cgroup/freezer/xcloud-test-%d/uid_1000/job_%u",
+             (int)getpid(), job);
+    snprintf(command, sizeof command, "mkdir -p %s 2>/dev/null", path);
+    return system(command) == 0;
+}
+
+static void put_into_cgroup(pid_t pid, const char *path)
+{
+    char file[300], text[16];
+    snprintf(file, sizeof file, "%s/cgroup.procs", path);
+    int length = snprintf(text, sizeof text, "%d", (int)pid);
+    int fd = open(file, O_WRONLY);
+    assert_int_equal(write(fd, text, (size_t)length), length);
+    close(fd);
+}
+
+/* What calls itself the daemon of a job's step, as root or as a user of a setuid program. */
+static pid_t daemon_of(unsigned job, uid_t user)
+{
+    char path[200], title[64];
+    snprintf(path, sizeof path, "%s/slurmstepd", work);
+    snprintf(title, sizeof title, "slurmstepd: [%u.0]", job);
+    unlink(path);
+    assert_int_equal(symlink("/bin/sleep", path), 0);
+    int started[2];
+    char byte;
+    assert_int_equal(pipe2(started, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (setresuid(user, 0, 0) == 0)
+            execl(path, title, "60", NULL);
+        _exit(7);
+    }
+    close(started[1]);
+    assert_int_equal(read(started[0], &byte, 1), 0); /* it has been replaced */
+    close(started[0]);
+    return pid;
+}
+
+static void a_job_that_runs_is_known_by_its_cgroup_and_its_daemon(void **state)
+{
+    (void)state;
+    const dev_t gpu = makedev(1, 7);
+    char cgroup[200], command[300];
+    if (geteuid() != 0)
+        skip();
+    const struct {
+        unsigned job, daemon; /* 0: none */
+        uid_t user;
+        bool has;
+    } cases[] = {
+        {8, 8, 0, false}, {8, 0, 0, true}, {8, 9, 0, true}, {8, 8, 1000, true}, {7, 7, 0, true}};
+    for (size_t i = 0; i < XC_COUNT(cases); i++) {
+        if (!make_job_cgroup(cases[i].job, cgroup, sizeof cgroup))
+            skip();
+        pid_t pid = holder("/dev/nvidia2", gpu, O_RDONLY);
+        put_into_cgroup(pid, cgroup);
+        pid_t daemon = cases[i].daemon ? daemon_of(cases[i].daemon, cases[i].user) : 0;
+        bool has = judged_in_private_dev(gpu);
+        for (size_t k = 0; k < 2; k++) {
+            pid_t one = k ? daemon : pid;
+            if (one) {
+                kill(one, SIGKILL);
+                waitpid(one, NULL, 0);
+            }
+        }
+        snprintf(command, sizeof command,
+                 "cd /sys/fs/cgroup && find . -depth -type d -path '*xcloud-test-%d*' "
+                 "-exec rmdir {} +",
+                 (int)getpid());
+        assert_int_equal(system(command), 0);
+        if (has != cases[i].has)
+            fail_msg("case %zu: %d", i, has);
     }
 }
 
@@ -1064,6 +1154,7 @@ int main(void)
         cmocka_unit_test(what_the_policy_ignores_does_not_run),
         cmocka_unit_test(a_prolog_runs_what_is_quick_and_nothing_when_the_job_skips_checks),
         cmocka_unit_test(a_gpu_is_open_by_its_device_number_whatever_a_process_calls_it),
+        cmocka_unit_test(a_job_that_runs_is_known_by_its_cgroup_and_its_daemon),
         cmocka_unit_test(every_program_of_the_site_has_its_finding),
         cmocka_unit_test(what_went_away_since_the_description_is_missed),
         cmocka_unit_test(a_captured_machine_gets_the_same_verdicts),
