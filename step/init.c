@@ -255,7 +255,7 @@ static void speak(struct task *task, const struct xc_text *environment)
                          step->topo.container ? " inside the container" : "");
     }
     if (table && step->words.explain) {
-        add_why(task, !planned, &out);
+        add_why(task, !planned && step->place, &out); /* of what is not set there are none */
         if (environment->length)
             xc_text_addf(&out, "environment of rank 0:\n%s", environment->data);
         nccl_report(step, task->host, &task->plan->tasks[task->id], &out);

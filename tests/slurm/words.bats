@@ -67,6 +67,13 @@ os.execvp("timeout", ["timeout", "60", "srun", "-N1", "--xcloud-bind=explain", "
     contains "$output" "CPU Affinity"
 }
 
+@test "off, explained: what Slurm has set, without the reasons of a plan that was not" {
+    bind_policy <<<'cpus: {housekeeping: none}'
+    run -0 masks -N1 -n2 -c$HALF --gres=gpu:2 --xcloud-bind=off,explain
+    contains "$output" "not bound (off): this is what Slurm has set"
+    lacks "$output" "rank 0: "
+}
+
 @test "default: ask binds only with the option, default: never not even then" {
     printf 'cpus: {housekeeping: none}\nbind: {default: ask}\n' | bind_policy
     expect unbound "$(masks -N1 -n2 -c$HALF --gres=gpu:2)" "0 $LOWER
