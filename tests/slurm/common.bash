@@ -53,6 +53,13 @@ as_user() { # closes bats' own descriptor: a step left behind must not hold the 
         --clear-groups env -u XCLOUD_POLICY_HASH "$@")
 }
 
+# A batch job, until it has ended: sbatch --wait looks after 2, 10 and 42 s.
+batch() { # SBATCH-ARGUMENTS…
+    local job
+    job=$(as_user sbatch --parsable "$@")
+    while [ -n "$(squeue -h -j "$job" 2>/dev/null)" ]; do sleep 0.1; done
+}
+
 allowed='grep Cpus_allowed_list /proc/self/status | cut -f2'
 
 # In a task: the directory of its cpuset, and the file that says which CPUs it has.

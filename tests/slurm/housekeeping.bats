@@ -59,7 +59,7 @@ srun --overlap -n1 -c$CPUS bash -c 'taskset -c 0 true || echo refused; $allowed'
 taskset -c 0 true || echo refused-batch
 wait
 EOF
-    as_user sbatch -Q --wait --exclusive -N1 -n1 -c"$CPUS" -o "$DIR/home/two.out" two.sh
+    batch --exclusive -N1 -n1 -c"$CPUS" -o "$DIR/home/two.out" two.sh
     out=$(cat "$DIR/home/two.out")
     for word in refused-off "refused
 " refused-batch; do contains "$out
@@ -78,7 +78,7 @@ done ) &
 srun --overlap -n1 -c$CPUS bash -c "taskset -c 0 true || echo refused; $allowed"
 kill %1 2>/dev/null
 EOF
-    as_user sbatch -Q --wait --exclusive -N1 -n1 -c"$CPUS" -o "$DIR/home/contest.out" contest.sh || true
+    batch --exclusive -N1 -n1 -c"$CPUS" -o "$DIR/home/contest.out" contest.sh || true
     out=$(cat "$DIR/home/contest.out")
     [ ! -d /sys/fs/cgroup/cpuset ] || contains "$out" made
     contains "$out" refused

@@ -132,7 +132,7 @@ echo "batch \$($allowed)"
 srun -n2 -c$HALF bash -c 'echo "inner \$SLURM_PROCID \$($allowed)"'
 srun -n2 -c$HALF --xcloud-bind=off --cpu-bind=none bash -c 'echo "off \$SLURM_PROCID \$($allowed)"'
 EOF
-    as_user sbatch -Q --wait -N1 -n2 -c$HALF --gres=gpu:2 -o "$DIR/home/job.out" --xcloud-bind=verbose job.sh
+    batch -N1 -n2 -c$HALF --gres=gpu:2 -o "$DIR/home/job.out" --xcloud-bind=verbose job.sh
     out=$(cat "$DIR/home/job.out")
     contains "$out" "batch $(list 0 $LAST)"
     contains "$out" "inner 0 $UPPER"
@@ -154,7 +154,7 @@ srun -n2 -c$HALF sleep 2 &
 srun --overlap -n2 -c$HALF bash -c 'echo "over \$SLURM_PROCID \$($allowed)"'
 wait
 EOF
-    as_user sbatch -Q --wait -N1 -n2 -c$HALF --gres=gpu:2 -o "$DIR/home/overlap.out" overlap.sh
+    batch -N1 -n2 -c$HALF --gres=gpu:2 -o "$DIR/home/overlap.out" overlap.sh
     contains "$(cat "$DIR/home/overlap.out")" "over 0 $UPPER"
 }
 
@@ -214,7 +214,7 @@ echo "batch MY_RANK=$MY_RANK"
 srun -n2 bash -c 'echo "rank $SLURM_PROCID MY_RANK=$MY_RANK"'
 MY_RANK=mine srun -n1 bash -c 'echo "user MY_RANK=$MY_RANK"'
 EOF
-    as_user sbatch -Q --wait -N1 -n2 -o "$DIR/home/inner.out" inner.sh
+    batch -N1 -n2 -o "$DIR/home/inner.out" inner.sh
     out=$(cat "$DIR/home/inner.out")
     contains "$out" "batch MY_RANK=0"
     contains "$out" "rank 1 MY_RANK=1"
@@ -255,7 +255,7 @@ ps -o rss= -p $(cat $1/run/slurmd-n1.pid) > $1/home/rss.first
 for i in $(seq 190); do srun -n2 true; done
 ps -o rss= -p $(cat $1/run/slurmd-n1.pid) > $1/home/rss.last
 EOF
-    as_user sbatch -Q --wait -w n1 -N1 -n2 -c$HALF --gres=gpu:2 -o "$DIR/home/many.out" many.sh "$DIR"
+    batch -w n1 -N1 -n2 -c$HALF --gres=gpu:2 -o "$DIR/home/many.out" many.sh "$DIR"
     nodes_idle
     lacks "$(cat "$DIR/home/many.out")" xcloud
     lacks "$(cat "$DIR/home/many.out")" error
