@@ -112,7 +112,7 @@ static void children_that_are_done_cost_no_deadline(void **state)
     struct timespec start;
     int number = 1;
     struct xc_child children[] = {{.run = says_hello, .data = &number, .keep = -1},
-                                   {.run = leaves_one_behind, .keep = -1}};
+                                  {.run = leaves_one_behind, .keep = -1}};
     clock_gettime(CLOCK_MONOTONIC, &start);
     xc_children_run(children, XC_COUNT(children), 60000);
     assert_true(ms_since(&start) < 10000);
