@@ -85,7 +85,7 @@ struct job {
     const struct program *program;
     struct shared *shared;
 };
-void work_run(void *job);   /* work.c: reads, checks, decides */
+void work_run(void *job);   /* work.c: reads and checks; verdict.c says what follows */
 void act_run(void *job);    /* act.c: drains or resumes */
 
 /* ---- after a refusal (backoff.c) ------------------------------------------------------------------------- */
