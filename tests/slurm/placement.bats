@@ -222,8 +222,8 @@ EOF
 }
 
 @test "a job that is suspended and resumed keeps its masks" {
-    as_user srun -N1 -n2 -c$HALF --gres=gpu:2 bash -c "sleep 2; echo \$SLURM_PROCID \$($allowed)" >"$DIR/home/suspended" &
-    sleep 1
+    as_user srun -N1 -n2 -c$HALF --gres=gpu:2 bash -c "touch up.\$SLURM_PROCID; sleep 2; echo \$SLURM_PROCID \$($allowed)" >"$DIR/home/suspended" &
+    until [ -e "$DIR/home/up.0" ] && [ -e "$DIR/home/up.1" ]; do sleep 0.1; done
     job=$(squeue -h -o %i)
     scontrol suspend "$job"
     scontrol resume "$job"
