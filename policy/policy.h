@@ -81,6 +81,7 @@ int pol_read_version(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_duration(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_arm_after(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_deadline(struct pol_reading *r, const struct xc_yaml *node);
+int pol_read_jitter(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_path(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_name(struct pol_reading *r, const struct xc_yaml *node);
 int pol_read_text(struct pol_reading *r, const struct xc_yaml *node);

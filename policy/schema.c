@@ -117,7 +117,7 @@ static const struct pol_key topo[] = {
 static const struct pol_key nccl[] = {{VALUE("version", pol_read_nccl_version)}, {0}};
 static const struct pol_key programs[] = {
     {VALUE("deadline", pol_read_deadline), .builtin = "2s"},
-    {VALUE("jitter", pol_read_duration), RULE(programs.jitter_s), .builtin = "1s"},
+    {VALUE("jitter", pol_read_jitter), .builtin = "1s"},
     {VALUE("textfile", pol_read_path), RULE(programs.textfile)},
     {0},
 };

@@ -362,6 +362,18 @@ int pol_read_deadline(struct pol_reading *r, const struct xc_yaml *node)
     return 0;
 }
 
+int pol_read_jitter(struct pol_reading *r, const struct xc_yaml *node)
+{
+    unsigned seconds = 0;
+    bool none = node->kind == XC_YAML_SCALAR && xc_streq(node->text, "0s");
+    if (node->kind != XC_YAML_SCALAR || (!none && !pol_seconds(node->text, &seconds)) ||
+        seconds > 60)
+        return expected(r, node, "a time from 0s to 60s");
+    r->rules->programs.jitter_s = seconds;
+    xc_text_addf(&r->said, "%s", node->text);
+    return 0;
+}
+
 int pol_read_arm_after(struct pol_reading *r, const struct xc_yaml *node)
 {
     bool value;
