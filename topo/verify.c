@@ -215,12 +215,13 @@ static void verify_vendor(const struct subject *s, const struct topo_element *e)
     const struct xc_node *node = s->node;
     const char *vendor = topo_value(e, "vendor"), *family = topo_value(e, "familyid"),
                *model = topo_value(e, "modelid");
+    char shown[TOPO_SHOWN], shown_model[TOPO_SHOWN];
     struct xc_topo_finding *f;
     if (!vendor || !node->cpu_vendor[0])
         return;
     if (!xc_streq(vendor, node->cpu_vendor)) {
         f = topo_found(s->findings, "L2", TOPO_ERROR, place_of(e, "vendor"),
-                       "vendor is \"%.20s\"; this machine's CPUs are of \"%s\"", vendor,
+                       "vendor is %s; this machine's CPUs are of \"%s\"", topo_shown(vendor, shown),
                        node->cpu_vendor);
         topo_nccl(f, "tune for another CPU");
         topo_fix(f, "vendor=\"%s\"", node->cpu_vendor);
@@ -228,8 +229,9 @@ static void verify_vendor(const struct subject *s, const struct topo_element *e)
                (strtoul(family, NULL, 0) != node->cpu_family ||
                 strtoul(model, NULL, 0) != node->cpu_model)) {
         f = topo_found(s->findings, "L2", TOPO_WARNING, place_of(e, "familyid"),
-                       "familyid %.8s and modelid %.8s; this machine's CPUs are %u and %u", family,
-                       model, node->cpu_family, node->cpu_model);
+                       "familyid %s and modelid %s; this machine's CPUs are %u and %u",
+                       topo_shown(family, shown), topo_shown(model, shown_model), node->cpu_family,
+                       node->cpu_model);
         topo_nccl(f, "tune for another CPU");
         topo_fix(f, "familyid=\"%u\" modelid=\"%u\"", node->cpu_family, node->cpu_model);
     }
@@ -239,11 +241,12 @@ static void verify_cpu(const struct subject *s, const struct topo_element *e)
 {
     const char *numaid = topo_value(e, "numaid"), *arch = topo_value(e, "arch");
     long numa;
+    char shown[TOPO_SHOWN];
     struct xc_topo_finding *f;
     const char *is = topo_arch(s->node);
     if (arch && is && !xc_streq(arch, is)) {
         f = topo_found(s->findings, "L2", TOPO_ERROR, place_of(e, "arch"),
-                       "arch is %.20s; this machine is %s", arch, is);
+                       "arch is %s; this machine is %s", topo_shown(arch, shown), is);
         topo_nccl(f, "tune for another CPU, or end every job");
         topo_fix(f, "arch=\"%s\"", is);
     }
@@ -424,7 +427,8 @@ static void verify_net(const struct subject *s, int i)
     }
     if (nic && speed && nic->rate_mbps && strtol(speed, NULL, 0) != (long)nic->rate_mbps) {
         f = topo_found(s->findings, "L11", TOPO_WARNING, place_of(e, "speed"),
-                       "speed is %.20s; the port runs at %u Mb/s", speed, nic->rate_mbps);
+                       "speed is %s; the port runs at %u Mb/s", topo_shown(speed, shown),
+                       nic->rate_mbps);
         topo_nccl(f, "believe the file");
         topo_fix(f, "leave speed out");
     }
@@ -473,12 +477,13 @@ static void verify_sm(const struct subject *s, int i)
     if (!sm || gpu < 0 || s->node->pci[s->node->gpus[gpu].pci].vendor != 0x10de)
         return;
     uint16_t device = s->node->pci[s->node->gpus[gpu].pci].device;
+    char shown[TOPO_SHOWN];
     unsigned real = sm_of(device);
     if (real == 0 || strtol(sm, NULL, 0) == (long)real)
         return;
     struct xc_topo_finding *f =
         topo_found(s->findings, "L13", TOPO_ERROR, place_of(e, "sm"),
-                   "sm is %.20s; this GPU (10de:%04x) has %u", sm, device, real);
+                   "sm is %s; this GPU (10de:%04x) has %u", topo_shown(sm, shown), device, real);
     topo_nccl(f, "believe the file, and tune for another GPU");
     topo_fix(f, "take gpu, nic and net elements out: xcloud topo normalize");
 }
