@@ -126,11 +126,22 @@ static unsigned drains_within(const struct xc_ledger *ledger, int64_t now, unsig
     return count;
 }
 
+/* A clock that was wrong and is right again leaves times that have not come: no node waits for those. */
+static void leave_future(struct xc_ledger *ledger, int64_t now)
+{
+    if (ledger->last_bad > now)
+        ledger->last_bad = now;
+    for (size_t i = 0; i < XC_LEDGER_PAST; i++)
+        if (ledger->past[i] > now)
+            ledger->past[i] = now;
+}
+
 enum xc_resume xc_resume_judge(const struct xc_rules *rules, struct xc_ledger *ledger, bool clean,
                                bool unclear, int64_t now)
 {
     if (!ledger->drained)
         return XC_RESUME_NOTHING;
+    leave_future(ledger, now);
     if (!clean && !unclear) {
         ledger->clean = 0;
         ledger->last_bad = now;

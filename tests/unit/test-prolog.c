@@ -553,6 +553,21 @@ static void only_listed_checks_bring_a_node_back_and_no_lemon(void **state)
     assert_int_equal(xc_resume_judge(&rules, &ledger, true, false, 604802), XC_RESUME_NOW);
 }
 
+static void a_clock_that_was_wrong_keeps_no_node_drained(void **state)
+{
+    (void)state;
+    char *checks[] = {"cpu.turbo", NULL};
+    struct xc_rules rules = resuming(checks);
+    struct xc_ledger ledger = {0};
+    for (int i = 0; i < 3; i++) /* the clock of a battery that is empty: 2038, or the end of time */
+        xc_ledger_drained(&ledger, "xcloud: x", "cpu.turbo", i ? INT64_MAX - 5 : 2147483647);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(xc_resume_judge(&rules, &ledger, true, false, 700000 + i), XC_RESUME_WAIT);
+    assert_int_equal(ledger.past[0], 700000);
+    assert_int_equal(xc_resume_judge(&rules, &ledger, true, false, 700900), XC_RESUME_LEMON);
+    assert_int_equal(xc_resume_judge(&rules, &ledger, true, false, 1304801), XC_RESUME_NOW);
+}
+
 static void the_record_of_drains_survives_and_garbage_does_not(void **state)
 {
     (void)state;
@@ -842,6 +857,7 @@ int main(void)
         cmocka_unit_test(a_slot_of_one_limit_is_given_back_when_another_is_full),
         cmocka_unit_test(a_node_comes_back_after_clean_runs_and_quiet_time),
         cmocka_unit_test(only_listed_checks_bring_a_node_back_and_no_lemon),
+        cmocka_unit_test(a_clock_that_was_wrong_keeps_no_node_drained),
         cmocka_unit_test(the_record_of_drains_survives_and_garbage_does_not),
         cmocka_unit_test(the_run_that_began_last_has_the_last_word),
         cmocka_unit_test(counts_of_many_programs_at_once_are_whole),
