@@ -1,7 +1,9 @@
 /* Which counters does the next run start from? Several prologs may run at once: the one that began
  * last has seen the most. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -37,4 +39,29 @@ int counters_take(const char *pending, const char *path, struct xc_error *error)
     xc_check_state_clear(&state);
     unlink(pending);
     return rc;
+}
+
+/* Of "PATH.PID" files, that of a run which somebody has killed. */
+static bool is_orphan(const char *name, const char *base)
+{
+    size_t length = strlen(base);
+    long pid;
+    return strncmp(name, base, length) == 0 && name[length] == '.' &&
+           xc_to_long(name + length + 1, 1, INT32_MAX, &pid) && kill((pid_t)pid, 0) < 0 &&
+           errno == ESRCH;
+}
+
+void counters_prune(const char *path)
+{
+    xc_autofree char *directory = strdup(path);
+    char *slash = directory ? strrchr(directory, '/') : NULL;
+    if (!slash)
+        return;
+    *slash = '\0';
+    DIR *dir = opendir(directory);
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        if (is_orphan(entry->d_name, slash + 1))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
 }

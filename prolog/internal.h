@@ -135,5 +135,7 @@ const char *program_word(enum xc_program kind); /* "prolog" */
 int counters_keep(const struct xc_check_state *state, const char *path, struct xc_error *error);
 /* The same for counters in a file, which goes. */
 int counters_take(const char *pending, const char *path, struct xc_error *error);
+/* Removes what runs that were killed have left: files "PATH.PID" whose process is gone. */
+void counters_prune(const char *path);
 
 #endif

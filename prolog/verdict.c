@@ -285,6 +285,7 @@ static void keep_counters(struct work *work)
     if (work->rules->checks_skip && work->program->kind == XC_PROLOG)
         return;
     if (shared->wish == WISH_DRAIN) {
+        counters_prune(shared->state);
         rc = xc_check_state_write(&work->next, shared->pending, &error);
         if (rc < 0)
             shared->pending[0] = '\0';

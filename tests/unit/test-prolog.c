@@ -630,6 +630,29 @@ static void the_run_that_began_last_has_the_last_word(void **state)
     xc_check_state_clear(&new);
 }
 
+static void counters_of_runs_that_were_killed_go(void **state)
+{
+    (void)state;
+    struct xc_check_state counters = {.at_us = 1};
+    char killed[32], alive[32];
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    snprintf(killed, sizeof killed, "counters.prolog.%d", (int)pid);
+    snprintf(alive, sizeof alive, "counters.prolog.%d", (int)getpid());
+    const char *keeps[] = {alive, "counters.prolog", "counters.prolog.lock", "counters.health.1"};
+    assert_int_equal(xc_check_state_write(&counters, path_in(killed), NULL), 0);
+    for (size_t i = 0; i < XC_COUNT(keeps); i++)
+        assert_int_equal(xc_check_state_write(&counters, path_in(keeps[i]), NULL), 0);
+    counters_prune(path_in("counters.prolog"));
+    assert_int_equal(access(path_in(killed), F_OK), -1);
+    for (size_t i = 0; i < XC_COUNT(keeps); i++) {
+        assert_int_equal(access(path_in(keeps[i]), F_OK), 0);
+        unlink(path_in(keeps[i]));
+    }
+}
+
 static void counts_of_many_programs_at_once_are_whole(void **state)
 {
     (void)state;
@@ -860,6 +883,7 @@ int main(void)
         cmocka_unit_test(a_clock_that_was_wrong_keeps_no_node_drained),
         cmocka_unit_test(the_record_of_drains_survives_and_garbage_does_not),
         cmocka_unit_test(the_run_that_began_last_has_the_last_word),
+        cmocka_unit_test(counters_of_runs_that_were_killed_go),
         cmocka_unit_test(counts_of_many_programs_at_once_are_whole),
         cmocka_unit_test(refused_nodes_ask_seldom_and_not_together),
         cmocka_unit_test(a_refusal_holds_for_its_policy_finding_and_job),

@@ -101,5 +101,19 @@ if unshare -m true 2>/dev/null; then
     done
 fi
 
+# runs that are killed while they drain leave nothing that grows
+rm -rf "$node" && cp -a "$work/good" "$node"
+printf '#!/bin/sh\nexec sleep 5\n' >"$work/scontrol" && cp "$work/scontrol" "$work/sinfo" && chmod 755 "$work"/s*
+printf 'version: 1\nmode: enforce\ndefaults:\n  checks: { cpu.count: { count: 9999, on_fail: drain }, self.scontrol: { path: %s } }\n' \
+    "$work/scontrol" >"$node/etc/xcloud/policy.yaml"
+./xcloud policy arm --prefix "$node" >/dev/null || exit 99
+pending() { find "$node/run/xcloud" -name 'counters.prolog.[0-9]*' | wc -l; }
+for _ in 1 2 3; do
+    env -i SLURMD_NODENAME=n1 SLURM_JOB_ID=1 ./xcloud-prolog --prefix "$node" >/dev/null 2>&1 &
+    for _ in {1..100}; do [[ ! -e $node/run/xcloud/counters.prolog.$! ]] || break; sleep 0.05; done
+    kill -KILL $! && wait $! 2>/dev/null
+done
+[[ $(pending) == 1 ]] || { failed=$((failed + 1)); echo "FAILED: $(pending) files of killed runs are left"; }
+
 printf '%d runs, %d failed\n' "$runs" "$failed"
 [[ $failed == 0 ]]
