@@ -22,6 +22,8 @@ static int wrong(const char *command, char **argv, const struct cli_option *opti
 {
     char letter[] = "-?", name[80];
     const char *names[OPTIONS_MAX + 2] = {"help"}, *word = refused(argv, letter);
+    if (optopt == 'h') /* a letter of its own: only --help=VALUE is refused */
+        return cli_usage(command, "--help takes no value");
     if (optopt >= FIRST)
         return cli_usage(command, "--%s takes no value", options[optopt - FIRST].name);
     for (size_t i = 0; options[i].name; i++)

@@ -50,6 +50,8 @@ teardown() {
     run "$XCLOUD" check --json=3
     [ "$status" -eq 2 ]
     [[ "$output" == *"--json takes no value"* ]]
+    run -2 "$XCLOUD" policy explain --help=keys
+    [[ "$output" == *"--help takes no value"* ]]
 }
 
 @test "explain names value, layer and line" {
