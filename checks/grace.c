@@ -1,13 +1,24 @@
 /* Does a Grace node translate addresses as fast as it can, with the pages that it should have? */
 #include "work.h"
 
+/* Grace's core, Neoverse V2, whatever a hypervisor calls the machine. Others have it too (Graviton4,
+ * Axion), but not beside NVIDIA's GPUs. */
+static bool is_v2_with_gpus(const struct xc_check_input *in)
+{
+    xc_autofree char *cpuinfo = xc_root_read(in->root, NULL, NULL, "/proc/cpuinfo");
+    const char *part = cpuinfo ? strstr(cpuinfo, "CPU part") : NULL;
+    unsigned number;
+    return part && sscanf(part, "CPU part : %x", &number) == 1 && number == 0xd4f &&
+           chk_has_nvidia(in);
+}
+
 static bool is_grace(const struct xc_check_input *in)
 {
     static const char *const names[] = {"*Grace*", "*GB200*", "*GB300*", "*GH200*"};
     bool named = xc_streq(in->node->vendor, "NVIDIA");
     for (size_t i = 0; i < XC_COUNT(names); i++)
         named |= xc_glob(names[i], in->node->product);
-    return named && chk_arm(in);
+    return chk_arm(in) && (named || is_v2_with_gpus(in));
 }
 
 static bool elsewhere(struct xc_findings *out, bool here)

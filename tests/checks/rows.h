@@ -284,6 +284,10 @@ static const struct row rows[] = {
     {"grace.cmdqv", GB200, "", {"-/sys/bus/acpi/devices"}, FAIL, "the firmware describes no CMDQV (NVDA200C)"},
     {"grace.cmdqv", GB200, "", {"-/sys/bus/acpi/devices", "/sys/hypervisor/type=kvm", "/sys/devices/virtual/dmi/id/sys_vendor=QEMU"},
      FAIL, "the hypervisor gives this machine 1 SMMUs and no CMDQV"},
+    {"grace.cmdqv", GB200, "", {"-/sys/bus/acpi/devices", "/sys/class/dmi/id/sys_vendor=QEMU", "/sys/class/dmi/id/product_name=KVM Virtual Machine"},
+     FAIL, "SMMUs and no CMDQV (NVDA200C)"},
+    {"grace.cmdqv", GB200, "", {"-/sys/bus/acpi/devices", "/sys/class/dmi/id/sys_vendor=QEMU", "/sys/class/dmi/id/product_name=KVM Virtual Machine",
+      "/proc/cpuinfo=CPU implementer : 0x41\nCPU part : 0xd0c\n"}, NA, "this is no Grace machine"},
     {"grace.cmdqv", GB200, "", {"-/dev/kmsg"}, UNKNOWN, "neither log nor interrupts tell"},
     {"grace.cmdqv", H100, "", {0}, NA, "this is no Grace machine"},
 
