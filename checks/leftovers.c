@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -146,6 +147,20 @@ static uint32_t job_of_path(const char *path)
     return scope || strncmp(parent, "uid_", 4) == 0 ? (uint32_t)strtoul(job + 5, NULL, 10) : 0;
 }
 
+/* Slurm 26.05 names a job's cgroup by its SLUID: SLURMSTEPD.scope/s1A2B3C4D5E (v2). */
+static void sluid_of_path(const char *path, char *sluid, size_t size)
+{
+    static const char scope[] = "slurmstepd.scope/";
+    const char *name = strstr(path, scope), *end;
+    if (!name || xc_starts(path, "/user.slice/"))
+        return;
+    name += strlen(scope);
+    for (end = name + (*name == 's'); isupper((unsigned char)*end) || isdigit((unsigned char)*end);)
+        end++;
+    if (end > name + 1 && (!*end || *end == '/') && (size_t)(end - name) < size)
+        snprintf(sluid, size, "%.*s", (int)(end - name), name);
+}
+
 /* The unit of a path below system.slice; false: it is none. */
 static bool service_of_path(const char *path, char *unit, size_t size)
 {
@@ -159,10 +174,11 @@ static bool service_of_path(const char *path, char *unit, size_t size)
     return true;
 }
 
-/* Where a process is, from /proc/PID/cgroup: its job, and its service ("": none). */
+/* Where a process is, from /proc/PID/cgroup: its job by number (0: none) or SLUID, and its service ("":
+ * none). */
 struct where {
     uint32_t job;
-    char service[128];
+    char sluid[32], service[128];
 };
 
 static void find_where(const struct xc_check_input *in, const char *pid, struct where *out)
@@ -178,16 +194,22 @@ static void find_where(const struct xc_check_input *in, const char *pid, struct 
         uint32_t job = job_of_path(path + 1);
         if (job)
             out->job = job;
+        if (!out->sluid[0])
+            sluid_of_path(path + 1, out->sluid, sizeof out->sluid);
         if (!out->service[0])
             service_of_path(path + 1, out->service, sizeof out->service);
     }
 }
 
-/* Jobs that run here: those that have a slurmstepd, which says so in its title. Asked when the first
- * process of a job has a GPU open. */
+/* Jobs that run here: those that have a slurmstepd, which says so in its title and, where jobs have
+ * SLUIDs, is in its job's cgroup. Asked when the first process of a job has a GPU open. */
+struct running_job {
+    uint32_t id;
+    char sluid[32];
+};
 struct running {
     bool known;
-    uint32_t *jobs;
+    struct running_job *jobs;
     size_t count;
 };
 
@@ -204,24 +226,38 @@ static uint32_t job_of_daemon(const struct xc_check_input *in, const char *pid)
     return title && sscanf(title, "slurmstepd: [%u.", &job) == 1 ? job : 0;
 }
 
-static bool runs(const struct xc_check_input *in, char *const *pids, uint32_t job,
-                 struct running *running)
+static void find_running(const struct xc_check_input *in, char *const *pids,
+                         struct running *running)
 {
-    if (!running->known) {
-        size_t count = 0;
-        for (char *const *pid = pids; *pid; pid++)
-            count++;
-        running->jobs = calloc(count + 1, sizeof *running->jobs);
-        for (char *const *pid = pids; running->jobs && *pid; pid++) {
-            uint32_t found = isdigit((unsigned char)**pid) ? job_of_daemon(in, *pid) : 0;
-            if (found)
-                running->jobs[running->count++] = found;
-        }
-        running->known = true;
+    size_t count = 0;
+    for (char *const *pid = pids; *pid; pid++)
+        count++;
+    running->jobs = calloc(count + 1, sizeof *running->jobs);
+    for (char *const *pid = pids; running->jobs && *pid; pid++) {
+        struct where where;
+        uint32_t id = isdigit((unsigned char)**pid) ? job_of_daemon(in, *pid) : 0;
+        if (!id)
+            continue;
+        struct running_job *job = &running->jobs[running->count++];
+        find_where(in, *pid, &where);
+        job->id = id;
+        memcpy(job->sluid, where.sluid, sizeof job->sluid);
     }
-    for (size_t i = 0; i < running->count; i++)
-        if (running->jobs[i] == job)
+    running->known = true;
+}
+
+/* Whether a process of a job is one of another job, which runs. */
+static bool others(const struct xc_check_input *in, char *const *pids, const struct where *where,
+                   struct running *running)
+{
+    if (!running->known)
+        find_running(in, pids, running);
+    for (size_t i = 0; i < running->count; i++) {
+        const struct running_job *job = &running->jobs[i];
+        bool same = where->job ? job->id == where->job : xc_streq(job->sluid, where->sluid);
+        if (same && job->id != in->job->id)
             return true;
+    }
     return false;
 }
 
@@ -240,8 +276,8 @@ static bool may(const struct xc_check_input *in, char *const *pids, const char *
 {
     struct where where;
     find_where(in, pid, &where);
-    if (where.job)
-        return where.job != in->job->id && runs(in, pids, where.job, running);
+    if (where.job || where.sluid[0])
+        return others(in, pids, &where, running);
     if (where.service[0] && is_listed(in, where.service))
         return true;
     if (!is_listed(in, name))

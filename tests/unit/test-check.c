@@ -926,6 +926,51 @@ static void a_job_that_runs_is_known_by_its_cgroup_and_its_daemon(void **state)
     }
 }
 
+/* Slurm 26.05: the path has no number; the daemon in the same cgroup has. */
+#define SLUID_STEP "/system.slice/n1_slurmstepd.scope/s1A2B3C4D5E/step_0/"
+#define SLUID_ROW(daemon, daemons_path, uids, path)                                                \
+    {                                                                                              \
+        .check = "gpu.leftovers", .machine = H100, .job = true, .edits = {                         \
+            "/proc/777/comm=train",                                                                \
+            OPEN("777", "2"),                                                                      \
+            STEPD("700", daemon, uids),                                                            \
+            IN_CGROUP("700", daemons_path),                                                        \
+            IN_CGROUP("777", path)                                                                 \
+        }                                                                                          \
+    }
+
+static void a_job_that_runs_is_known_by_its_sluid(void **state)
+{
+    (void)state;
+    static const struct {
+        struct row row;
+        enum xc_check_verdict verdict;
+    } cases[] = {
+        {SLUID_ROW("8", SLUID_STEP "slurm", "0 0 0 0", SLUID_STEP "user/task_0"), PASS},
+        /* this job's own, one that has ended, a daemon that is none, a name that is the user's */
+        {SLUID_ROW("7", SLUID_STEP "slurm", "0 0 0 0", SLUID_STEP "user/task_0"), FAIL},
+        {SLUID_ROW("8", "/system.slice/n1_slurmstepd.scope/s1A2B3C4D5F/step_0/slurm", "0 0 0 0",
+                   SLUID_STEP "user/task_0"),
+         FAIL},
+        {SLUID_ROW("8", SLUID_STEP "slurm", "1000 0 0 0", SLUID_STEP "user/task_0"), FAIL},
+        {SLUID_ROW("8", SLUID_STEP "slurm", "0 0 0 0",
+                   "/user.slice/user-1000.slice/slurmstepd.scope/s1A2B3C4D5E/x"),
+         FAIL},
+        {SLUID_ROW("8", "/system.slice/slurmstepd.scope/system", "0 0 0 0",
+                   "/system.slice/slurmstepd.scope/system"),
+         FAIL},
+    };
+    for (size_t i = 0; i < XC_COUNT(cases); i++) {
+        struct outcome *o = calloc(1, sizeof *o);
+        open_row(&cases[i].row, o);
+        run_only(&cases[i].row, o, "gpu.leftovers");
+        if (o->findings.count != 1 || o->findings.list[0].verdict != cases[i].verdict)
+            fail_msg("case %zu: %u findings", i, (unsigned)o->findings.count);
+        clear(o);
+        free(o);
+    }
+}
+
 /* One check, as often as the policy names a program; each with its own consequence. */
 static void every_program_of_the_site_has_its_finding(void **state)
 {
@@ -1155,6 +1200,7 @@ int main(void)
         cmocka_unit_test(a_prolog_runs_what_is_quick_and_nothing_when_the_job_skips_checks),
         cmocka_unit_test(a_gpu_is_open_by_its_device_number_whatever_a_process_calls_it),
         cmocka_unit_test(a_job_that_runs_is_known_by_its_cgroup_and_its_daemon),
+        cmocka_unit_test(a_job_that_runs_is_known_by_its_sluid),
         cmocka_unit_test(every_program_of_the_site_has_its_finding),
         cmocka_unit_test(what_went_away_since_the_description_is_missed),
         cmocka_unit_test(a_captured_machine_gets_the_same_verdicts),
