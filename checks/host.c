@@ -489,11 +489,18 @@ static bool is_kernel_thread(const char *status)
     return memory == NULL;
 }
 
+/* Slurm's scope has the jobs, by number or (26.05) SLUID, and "system", which is its own. */
+static bool is_in_scope(const char *cgroup)
+{
+    static const char scope[] = "slurmstepd.scope/";
+    const char *at = strstr(cgroup, scope);
+    return at && !xc_starts(at + strlen(scope), "system");
+}
+
 static bool is_of_a_job(const struct xc_check_input *in, const char *pid)
 {
     xc_autofree char *cgroup = xc_root_read(in->root, NULL, NULL, "/proc/%s/cgroup", pid);
-    return cgroup && (strstr(cgroup, "slurmstepd.scope/job_") || strstr(cgroup, "/job_") ||
-                      strstr(cgroup, "kubepods"));
+    return cgroup && (is_in_scope(cgroup) || strstr(cgroup, "/job_") || strstr(cgroup, "kubepods"));
 }
 
 /* 1 it may leave the set, 0 it stays there, -1 the file does not tell. */

@@ -250,6 +250,9 @@ static const struct row rows[] = {
      FAIL, "1 host processes may run on training CPUs: rsyslogd (812)"},
     {"host.strays", H100, "except: \"slurmd,rsys*\"", {"/proc/812/status=Name:\trsyslogd\nVmSize:\t1 kB\nCpus_allowed_list:\t0-223\n"}, PASS, "0 may"},
     {"host.strays", H100, NULL, {"-/proc/812", "-/proc/4000", "-/proc/5000", "-/proc/2"}, NA, "no process but PID 1"},
+    /* jobs of Slurm 26.05; the daemon that Slurm itself keeps beside them */
+    {"host.strays", H100, NULL, {IN_CGROUP("5000", "/system.slice/n1_slurmstepd.scope/s1A2B3C4D5E/step_0/user/task_0")}, PASS, "0 may"},
+    {"host.strays", H100, NULL, {IN_CGROUP("5000", "/system.slice/slurmstepd.scope/system")}, FAIL, "python (5000)"},
     {"host.strays", H100, "", {0}, NA, "no housekeeping CPUs", .policy = "  cpus: { housekeeping: none }\n"},
 
     {"host.steal", VM, "", {"/proc/stat=cpu  100 0 0 900 0 0 0 0 0 0\n"}, PASS, "0.00% of CPU time",
