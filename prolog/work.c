@@ -21,6 +21,16 @@ void work_trouble(struct work *work, const struct xc_error *error, const char *s
 
 /* ---- the policy ---------------------------------------------------------------------------------------- */
 
+/* Whether this text is the policy that was loaded: somebody may have written another one since. */
+static bool is_loaded(const struct work *work, const char *text, size_t length)
+{
+    struct xc_policy *policy = NULL;
+    bool same = xc_policy_parse(text, length, work->source.path, &policy, NULL) == 0 &&
+                xc_streq(xc_policy_hash(policy), work->shared->hash);
+    xc_policy_free(policy);
+    return same;
+}
+
 /* The first run that sees a policy that loads keeps it: from then on arm_after counts. */
 static void keep_good(struct work *work)
 {
@@ -40,7 +50,8 @@ static void keep_good(struct work *work)
         if (kept)
             break;
     }
-    if (text && xc_policy_keep(&work->places, text, length, &error) < 0)
+    if (text && is_loaded(work, text, length) &&
+        xc_policy_keep(&work->places, text, length, &error) < 0)
         work_trouble(work, &error, "no copy of the policy is kept");
 }
 

@@ -115,5 +115,24 @@ for _ in 1 2 3; do
 done
 [[ $(pending) == 1 ]] || { failed=$((failed + 1)); echo "FAILED: $(pending) files of killed runs are left"; }
 
+# a policy that is written while a run has read the one before: what is kept as good has been loaded
+rm -rf "$node" && cp -a "$work/good" "$node"
+policy=$node/etc/xcloud/policy.yaml
+for ((i = 0; i < 150; i++)); do
+    printf 'version: 1\nmode: enforce\n# %d\n' "$i" >"$policy.new" && mv "$policy.new" "$policy"
+    sleep 0.003
+    echo "mode: [ # $i" >"$policy.new" && mv "$policy.new" "$policy"
+done &
+writer=$!
+while kill -0 $writer 2>/dev/null; do
+    env -i SLURMD_NODENAME=n1 ./xcloud-prolog --prefix "$node" >/dev/null 2>&1
+    if grep -qs '\[' "$node/run/xcloud/policy.good" "$node/var/lib/xcloud/policy.good"; then
+        failed=$((failed + 1))
+        echo "FAILED: a policy that does not load is kept as good"
+        break
+    fi
+done
+wait $writer
+
 printf '%d runs, %d failed\n' "$runs" "$failed"
 [[ $failed == 0 ]]
