@@ -73,6 +73,13 @@ static char *kept(const struct xc_places *places, const char *name, size_t limit
     return NULL;
 }
 
+/* When a run first loaded the policy with that hash: the line "HASH UNIXTIME". */
+static bool seen_since(char *seen, const char *hash, long *since)
+{
+    return seen && xc_starts(seen, hash) && seen[16] == ' ' &&
+           xc_to_long(xc_trim(seen + 17), 1, __LONG_MAX__, since);
+}
+
 int xc_policy_keep(const struct xc_places *places, const char *text, size_t length,
                    struct xc_error *error)
 {
@@ -83,7 +90,8 @@ int xc_policy_keep(const struct xc_places *places, const char *text, size_t leng
     /* arm_after counts from here; the same bytes installed again do not start it anew */
     size_t size;
     xc_autofree char *seen = kept(places, SEEN, SMALL, &size, NULL, NULL);
-    if (seen && xc_starts(seen, hash))
+    long since;
+    if (seen_since(seen, hash, &since) && since <= time(NULL)) /* else a clock was wrong then */
         return 0;
     char line[64];
     int count = snprintf(line, sizeof line, "%s %lld\n", hash, (long long)time(NULL));
@@ -115,11 +123,10 @@ static bool is_armed(const struct xc_places *places, const struct xc_policy *pol
         return true;
     unsigned after = arm_after(policy);
     xc_autofree char *seen = kept(places, SEEN, SMALL, &length, NULL, NULL);
-    if (!after || !seen || !xc_starts(seen, policy->hash))
-        return false;
     long since;
-    return seen[16] == ' ' && xc_to_long(xc_trim(seen + 17), 1, __LONG_MAX__, &since) &&
-           time(NULL) >= since && time(NULL) - since >= (time_t)after;
+    if (!after || !seen_since(seen, policy->hash, &since))
+        return false;
+    return time(NULL) >= since && time(NULL) - since >= (time_t)after;
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -423,10 +424,10 @@ static void values_have_their_meaning(void **state)
 static void selectors_are_compared_in_small_letters_and_empty_ones_are_none(void **state)
 {
     (void)state;
-    static const char text[] =
-        "version: 1\n"
-        "defaults: { nics: { compute: { names: ['mlx5_[0]', a], pci: '15B3:101E' }, export: [] } }\n"
-        "classes: [{ name: a, nics: { compute: { names: [] } } }]\n";
+    static const char text[] = "version: 1\n"
+                               "defaults: { nics: { compute: { names: ['mlx5_[0]', a], pci: "
+                               "'15B3:101E' }, export: [] } }\n"
+                               "classes: [{ name: a, nics: { compute: { names: [] } } }]\n";
     struct xc_rules *rules = rules_of(text, &nobody, NULL, NULL);
     assert_string_equal(rules->nics.pci[0], "15b3:101e");
     assert_null(rules->nics.names); /* the class's empty list replaces the defaults' */
@@ -706,6 +707,20 @@ static void arm_after_counts_from_the_install(void **state)
     assert_int_equal(xc_policy_keep(&site->places, text, strlen(text), &error), 0);
     policy = load(site, &source, &error);
     assert_true(source.armed);
+    /* but a clock that was ahead when it was first seen would keep it unarmed */
+    snprintf(seen, sizeof seen, "%s 99999999999\n", xc_policy_hash(policy));
+    put(site->prefix, "/var/lib/xcloud/seen", seen);
+    xc_policy_free(policy);
+    policy = load(site, &source, &error);
+    assert_false(source.armed);
+    assert_int_equal(xc_policy_keep(&site->places, text, strlen(text), &error), 0);
+    xc_autofree char *now = NULL;
+    size_t length;
+    char path[128];
+    snprintf(path, sizeof path, "%s/var/lib/xcloud/seen", site->prefix);
+    now = xc_read_trusted(path, 64, &length, NULL);
+    assert_true(now && xc_starts(now, xc_policy_hash(policy)) &&
+                strtol(now + 17, NULL, 10) <= time(NULL));
     xc_policy_free(policy);
     put(site->prefix, "/var/lib/xcloud/seen", "rubbish");
     policy = load(site, &source, &error);
