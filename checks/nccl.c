@@ -99,17 +99,11 @@ static const struct xc_check conf_check = {
  * put it. Reading the library takes longer than a prolog may. */
 static unsigned library_release(struct xc_root *root, char **path)
 {
-    static const char *const places[] = {"/usr/lib/x86_64-linux-gnu",
-                                         "/usr/lib/aarch64-linux-gnu",
-                                         "/usr/lib64",
-                                         "/usr/lib",
-                                         "/usr/local/lib",
-                                         "/usr/local/cuda/lib64"};
-    for (size_t i = 0; i < XC_COUNT(places); i++) {
-        *path = xc_root_canonical(root, "%s/libnccl.so.2", places[i]);
+    for (const char *const *directory = xc_nccl_directories; *directory; directory++) {
+        *path = xc_root_canonical(root, "%s/" XC_NCCL_SONAME, *directory);
         const char *name = *path ? strrchr(*path, '/') : NULL;
         if (name && xc_starts(name, "/libnccl.so."))
-            return xc_nccl_release(name + strlen("/libnccl.so."));
+            return xc_nccl_library_named(*path);
         free(*path);
         *path = NULL;
     }

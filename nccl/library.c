@@ -14,8 +14,7 @@
 
 #include <xcloud/nccl.h>
 
-#define SONAME      "libnccl.so.2"
-#define WHEEL       "/nvidia/nccl/lib/" SONAME
+#define WHEEL       "/nvidia/nccl/lib/" XC_NCCL_SONAME
 #define LIBRARY_MAX (1u << 30) /* the largest so far: 0.4 GB */
 #define CHUNK       (1u << 20)
 #define OVERLAP     64         /* more than a release with the words before it */
@@ -31,12 +30,17 @@ static bool is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
 }
 
+unsigned xc_nccl_library_named(const char *path)
+{
+    static const char start[] = "/libnccl.so.";
+    const char *name = strrchr(path, '/');
+    return name && xc_starts(name, start) ? xc_nccl_release(name + strlen(start)) : 0;
+}
+
 static unsigned by_name(const char *path)
 {
     xc_autofree char *whole = realpath(path, NULL);
-    const char *name = whole ? strrchr(whole, '/') : NULL;
-    return name && xc_starts(name, "/libnccl.so.") ? xc_nccl_release(name + strlen("/libnccl.so."))
-                                                   : 0;
+    return whole ? xc_nccl_library_named(whole) : 0;
 }
 
 /* An entry of the directory that matches the pattern: the greatest, versions by number. */
@@ -156,7 +160,7 @@ static bool in_environment(struct search *search, const char *name)
     if (!value || *value != '/' || strlen(value) >= sizeof root)
         return false;
     strcpy(root, value);
-    return in_python(search, root) || take(search, "%s/lib/" SONAME, root);
+    return in_python(search, root) || take(search, "%s/lib/" XC_NCCL_SONAME, root);
 }
 
 /* LD_LIBRARY_PATH's directories; of PATH's the first that has a python3, whose own libraries are meant. */
@@ -168,7 +172,7 @@ static bool in_list(struct search *search, const char *name, bool python)
         length = strcspn(at, ":");
         if (*at != '/' || length > sizeof file - 32)
             continue; /* relative to a directory that nobody knows yet */
-        if (!python && take(search, "%.*s/" SONAME, (int)length, at))
+        if (!python && take(search, "%.*s/" XC_NCCL_SONAME, (int)length, at))
             return true;
         snprintf(file, sizeof file, "%.*s/python3", (int)length, at);
         if (python && access(file, X_OK) == 0) {
@@ -201,23 +205,25 @@ static bool in_cache(struct search *search)
         uint32_t name, path; /* where they are; the file ends with a NUL, as xc_read_fd gives it */
         memcpy(&name, base + head + i * entry + 4, sizeof name);
         memcpy(&path, base + head + i * entry + 8, sizeof path);
-        if (name < left && path < left && xc_streq(base + name, SONAME) &&
+        if (name < left && path < left && xc_streq(base + name, XC_NCCL_SONAME) &&
             take(search, "%s", base + path))
             return true;
     }
     return false;
 }
 
+const char *const xc_nccl_directories[] = {"/usr/lib/x86_64-linux-gnu",
+                                           "/usr/lib/aarch64-linux-gnu",
+                                           "/usr/lib64",
+                                           "/usr/lib",
+                                           "/usr/local/lib",
+                                           "/usr/local/cuda/lib64",
+                                           NULL};
+
 static bool in_system(struct search *search)
 {
-    static const char *const places[] = {"/usr/lib/x86_64-linux-gnu",
-                                         "/usr/lib/aarch64-linux-gnu",
-                                         "/usr/lib64",
-                                         "/usr/lib",
-                                         "/usr/local/lib",
-                                         "/usr/local/cuda/lib64"};
-    for (size_t i = 0; i < XC_COUNT(places); i++)
-        if (take(search, "%s/" SONAME, places[i]))
+    for (const char *const *directory = xc_nccl_directories; *directory; directory++)
+        if (take(search, "%s/" XC_NCCL_SONAME, *directory))
             return true;
     return false;
 }

@@ -53,13 +53,17 @@ struct xc_nccl_library {
     unsigned release; /* 0: it does not say */
 };
 /* The libnccl that a Python program of that process would load, if the program does not change what is
- * searched: LD_LIBRARY_PATH, VIRTUAL_ENV, CONDA_PREFIX, beside PATH's python3, the system's. get NULL: of
- * this one. Read as the caller, never run. thorough: when neither its name nor its package says the release, all of it is read:
- * up to a second. false: there is none. */
+ * searched: LD_LIBRARY_PATH, VIRTUAL_ENV, CONDA_PREFIX, beside PATH's python3, the system's. get NULL:
+ * of this one. Read as the caller, never run. thorough: when neither its name nor its package says the
+ * release, all of it is read: up to a second. false: there is none. */
 bool xc_nccl_library_find(xc_nccl_get_variable *get, void *ctx, bool thorough,
                           struct xc_nccl_library *out);
 /* The same of one file. */
 unsigned xc_nccl_library_of(const char *path, bool thorough);
+/* What the name of a file with every link resolved says: libnccl.so.2.28.9; 0: nothing. */
+unsigned xc_nccl_library_named(const char *path);
+#define XC_NCCL_SONAME "libnccl.so.2"
+extern const char *const xc_nccl_directories[]; /* the system's, where packages put it; NULL ends */
 
 /* ---- effective values -------------------------------------------------------------------------------------- */
 
