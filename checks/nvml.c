@@ -6,7 +6,6 @@
  * which keeps them stable by putting versions into names and structures. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <unistd.h>
 
@@ -267,22 +266,14 @@ static void one_gpu(const struct nvml *nvml, unsigned index, bool counts, int ou
 
 #define GPUS_MAX 64
 
-/* NVML leaves out, without a word, a GPU whose device a cgroup closes to this process. Asked only when
- * there are more devices than it knows: to open one may start it. */
-static void closed_devices(unsigned known, int out)
+/* NVML leaves out, without a word, a GPU whose device a cgroup closes to this process. */
+static void closed_devices(int out)
 {
-    unsigned nodes = 0, closed = 0;
+    unsigned closed = 0;
     char path[32];
     for (unsigned i = 0; i < GPUS_MAX; i++) {
         snprintf(path, sizeof path, "/dev/nvidia%u", i);
-        nodes += access(path, F_OK) == 0 || errno != ENOENT; /* closed: EPERM, to this too */
-    }
-    for (unsigned i = 0; i < GPUS_MAX && nodes > known; i++) {
-        snprintf(path, sizeof path, "/dev/nvidia%u", i);
-        int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
-        closed += fd < 0 && (errno == EPERM || errno == EACCES);
-        if (fd >= 0)
-            close(fd);
+        closed += access(path, R_OK | W_OK) < 0 && (errno == EPERM || errno == EACCES);
     }
     if (closed)
         chk_probe_line(out, "nvml closed %u", closed);
@@ -315,7 +306,7 @@ int chk_probe_nvml(const struct xc_check_input *input, unsigned deadline_ms, int
     else
         chk_probe_line(out, "nvml count %u", count);
     if (rc == NVML_SUCCESS)
-        closed_devices(count, out);
+        closed_devices(out);
     for (unsigned i = 0; i < count && i < GPUS_MAX; i++)
         one_gpu(&nvml, i, counts, out);
     chk_probe_line(out, "end");

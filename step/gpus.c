@@ -10,12 +10,6 @@
 
 #include "internal.h"
 
-/* A device file that cgroup v2 denies: EPERM, even to the question whether it is there (Linux 6.18). */
-static bool is_there(const char *path)
-{
-    return access(path, F_OK) == 0 || errno == EPERM || errno == EACCES;
-}
-
 /* Indices of the GPUs whose device file this task may open; all of them when no file is there (a
  * container without devices says nothing). */
 static size_t accessible(const struct xc_step *step, int *out)
@@ -31,8 +25,8 @@ static size_t accessible(const struct xc_step *step, int *out)
         snprintf(number, 24, "%d", node->gpus[i].minor == XC_NONE ? (int)i : node->gpus[i].minor);
         if (access(path, R_OK | W_OK) == 0)
             out[count++] = (int)i;
-        else if (!any_file)
-            any_file = is_there(path);
+        else /* what cgroup v2 denies is not even said to be there (F_OK, Linux 6.18) */
+            any_file |= errno == EPERM || errno == EACCES;
     }
     if (any_file || count > 0)
         return count;
