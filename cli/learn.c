@@ -243,8 +243,7 @@ static void parameters(const struct learn *l, const struct xc_finding *f, struct
         xc_text_addf(out, "count: %zu, cores: %u, sockets: %zu, ", xc_set_count(&online),
                      xc_node_count_cores(l->n, &online), l->n->npackages);
     else if (xc_streq(f->check->id, "cpu.cstate") && f->expected[0] == 'C')
-        xc_text_addf(out, "deepest: %s, ",
-                     f->expected); /* its own deepest: else one that is lost is no finding */
+        xc_text_addf(out, "deepest: %s, ", f->expected); /* so that one that goes is missed */
     else if (xc_streq(f->check->id, "mem.total") && sscanf(f->actual, "%lf GiB", &gib) == 1 &&
              gib >= 1)
         xc_text_addf(out, "total: %.0f, ", gib);
